@@ -1,0 +1,8 @@
+"""The part of the build that pyproject.toml can't say: `templates/` ships as `tinker_cli/templates`."""
+
+from setuptools import find_namespace_packages, setup
+
+setup(
+    packages=[*find_namespace_packages(include=["tinker_cli*"]), "tinker_cli.templates"],
+    package_dir={"tinker_cli.templates": "templates"},
+)
