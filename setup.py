@@ -1,4 +1,4 @@
-"""The part of the build that pyproject.toml can't say: `templates/` ships as `tinker_cli/templates`."""
+"""What pyproject.toml can't say: the folder `templates/` ships as `tinker_cli/templates`."""
 
 from setuptools import find_namespace_packages, setup
 

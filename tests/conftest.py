@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,9 +26,9 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
 
 
 @pytest.fixture
-def runs_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def runs_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty runs root of the test's own."""
     root = tmp_path / "runs"
     root.mkdir()
     monkeypatch.setenv("TINKER_COOKBOOK_RUNS_DIR", str(root))
-    yield root
+    return root

@@ -210,7 +210,6 @@ def _run_sdk(arguments: list[str]) -> int:
         return int(error.exit_code)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return EXIT_DONE
 
 
 def _tell(error: TinkerError, as_json: bool) -> None:

@@ -13,8 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,15 +37,15 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def write(text: str, stream: IO[str] | None = None) -> None:
+def write(text: str, stream: TextIO | None = None) -> None:
     """Write `text` and a newline to stdout (or `stream`), replacing what its encoding lacks."""
-    stream = stream or sys.stdout
+    target = sys.stdout if stream is None else stream
     line = text + "\n"
     try:
-        stream.write(line)
+        target.write(line)
     except UnicodeEncodeError:
-        encoding = stream.encoding or "ascii"
-        stream.write(line.encode(encoding, "replace").decode(encoding))
+        encoding = target.encoding or "ascii"
+        target.write(line.encode(encoding, "replace").decode(encoding))
 
 
 def emit(document: Any) -> None:
@@ -80,10 +79,10 @@ def _print(console: Console, renderable: RenderableType) -> None:
     with console.capture() as capture:
         console.print(renderable, soft_wrap=not console.is_terminal)
     text = capture.get()
-    write(text[:-1] if text.endswith("\n") else text, console.file)
+    write(text.removesuffix("\n"), sys.stderr if console.stderr else sys.stdout)
 
 
-def width(stream: IO[str] | None = None) -> int:
+def width(stream: TextIO | None = None) -> int:
     """Columns of the output: `COLUMNS`, else the terminal's, else 80."""
     return _size()[0]
 
@@ -103,19 +102,19 @@ def is_interactive() -> bool:
     return _isatty(sys.stdin) and _isatty(sys.stderr)
 
 
-def is_terminal(stream: IO[str] | None = None) -> bool:
+def is_terminal(stream: TextIO | None = None) -> bool:
     """True if `stream` (default stdout) is a terminal that can move its cursor."""
     return _isatty(stream or sys.stdout) and os.environ.get("TERM") != "dumb"
 
 
-def _isatty(stream: IO[str] | None) -> bool:
+def _isatty(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
 
 
-def supports_unicode(stream: IO[str] | None = None) -> bool:
+def supports_unicode(stream: TextIO | None = None) -> bool:
     """True if box drawing, braille and blocks can be written to `stream` (default stdout)."""
     encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
     try:
@@ -125,30 +124,29 @@ def supports_unicode(stream: IO[str] | None = None) -> bool:
     return True
 
 
-def wants_colour(stream: IO[str] | None = None) -> bool:
+def wants_colour(stream: TextIO | None = None) -> bool:
     """`NO_COLOR` wins, then `FORCE_COLOR`, then whether `stream` (default stdout) is a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
 
 
-@lru_cache(maxsize=1)
 def stdout_console() -> Console:
     """The rich console of stdout: no markup, no emoji codes, no guessing of highlights."""
     return _console(sys.stdout)
 
 
-@lru_cache(maxsize=1)
 def stderr_console() -> Console:
     """The rich console of stderr, set up as `stdout_console` is."""
     return _console(sys.stderr)
 
 
-def _console(stream: IO[str]) -> Console:
+def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     return Console(
         file=stream,
+        stderr=stream is sys.stderr,
         markup=False,
         emoji=False,
         highlight=False,
