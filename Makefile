@@ -1,5 +1,6 @@
 # make demo   install, then train a model with RL on this machine and show it learn
 # make test   install, then run the tests
+# make test-next  the loops and specs again, on the newest supported cookbook
 # make check  format, lint, types, imports between rooms
 # make bench  the benchmarks, each a table of ratios
 
@@ -12,7 +13,7 @@ JOBS ?= 2
 # Waiting threads of torch must not spin on a busy machine.
 export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test check bench install
+.PHONY: demo test test-next check bench install
 .DEFAULT_GOAL := demo
 
 install: $(INSTALLED)
@@ -33,6 +34,21 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# The newer cookbook beside the installed one: the loops and specs must hold on both.
+NEXT_COOKBOOK ?= 0.6.1
+NEXT := $(VENV)-next
+
+$(NEXT)/.installed: $(INSTALLED)
+	@$(BIN)/python -m venv --without-pip $(NEXT)
+	@$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+	  > "$$($(NEXT)/bin/python -c 'import site; print(site.getsitepackages()[0])')/base.pth"
+	@$(BIN)/python -m pip --python $(NEXT)/bin/python install --quiet --disable-pip-version-check \
+	  --no-deps tinker-cookbook==$(NEXT_COOKBOOK)
+	@touch $@
+
+test-next: $(NEXT)/.installed
+	OMP_NUM_THREADS=1 $(NEXT)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/end_to_end tests/spec tests/trainer
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
