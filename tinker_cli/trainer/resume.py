@@ -23,7 +23,7 @@ from tinker_cli.runs.describe import read_run_json
 # What may change between two launches: it decides how long and how watched a run is, not its
 # numbers. Everything else is drift.
 FREE_KEYS = frozenset(
-    [
+    (
         "max_steps",
         "num_epochs",
         "save_every",
@@ -55,7 +55,7 @@ FREE_KEYS = frozenset(
         "local.threads",
         "local.device",
         "local.store",
-    ]
+    )
 )
 STEPPED_FILES = ("metrics.jsonl", "timing_spans.jsonl")
 

@@ -117,14 +117,15 @@ def make_manager_class(base: Any, control: SaveControl) -> Any:
         def __init__(self, training_client: Any, *args: Any, **kwargs: Any):
             super().__init__(training_client, *args, **kwargs)
             control.manager, control.client = self, training_client
+            self._last_looked_at = control.start
             if control.kind == "sl":
                 control.pipeline = Pipeline(
                     training_client, start=control.start, is_due=self._is_due_by_step
                 )
 
         def _is_due_by_step(self, step: int) -> bool:
-            if step <= control.start:
-                return False
+            if step <= self._last_looked_at:
+                return False  # the loop has been there: saved, or not wanted
             every = (self._save_every, self._rolling_save_every)
             return any(n > 0 and step % n == 0 for n in every)
 
@@ -148,6 +149,7 @@ def make_manager_class(base: Any, control: SaveControl) -> Any:
             control.loop_state = dict(loop_state)
             pipeline = control.pipeline
             assert pipeline is not None
+            self._last_looked_at = done
             if control.ledger.has_state(done):
                 return None
             if not pipeline.is_clean(done):
