@@ -59,7 +59,7 @@ def acquire_lock(run: Path) -> RunLock:
 def is_locked(run: Path) -> bool:
     """True if a trainer of this host holds the lock of `run`."""
     try:
-        with open(run / LOCK_NAME, "a+", encoding="utf-8") as file:
+        with open(run / LOCK_NAME, "r+", encoding="utf-8") as file:
             return not _flock(file)
     except OSError:
         return False
