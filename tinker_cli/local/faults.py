@@ -1,0 +1,11 @@
+"""What a client may get wrong, told apart from what the engine got wrong."""
+
+from __future__ import annotations
+
+
+class ClientFault(Exception):
+    """The request can't be served as it is; the message says what to change."""
+
+
+class NotFound(ClientFault):
+    """The request names a session, model, checkpoint or future that does not exist."""
