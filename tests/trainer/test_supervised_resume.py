@@ -150,7 +150,7 @@ def train(run: Path, watcher: Watcher, *, cut_at: int | None = None, **fields: A
     hooks = Hooks("sl", watcher, start=point.step, seed=7)
     hooks.install(config)
     _cut_file_writes(hooks, toy.power)
-    asyncio.run(loop.main(config))
+    asyncio.run(hooks.run(loop.main, config))
     return point
 
 

@@ -7,8 +7,10 @@ server sees them. `Power` cuts the process off before any request or file write.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,8 @@ class ToyTrainingClient:
 
     def optim_step(self, adam_params: Any) -> Done:
         self.power.tick()
-        self.weights.append((tuple(map(tuple, self.gradient[0])), adam_params.learning_rate))
+        batch = tuple(tokens for part in self.gradient for tokens in part)
+        self.weights.append((batch, adam_params.learning_rate))
         self.gradient = []
         return Done(Answer(metrics={}))
 
@@ -111,6 +114,16 @@ class ToyTrainingClient:
         self.power.tick()
         return Done(Answer(path=f"{self.run}/sampler_weights/{name}"))
 
+    def create_sampling_client(self, path: str, **_: Any) -> Any:
+        return ToySamplingClient(self.power, self.weights)
+
+    def save_weights_and_get_sampling_client(self, *_: Any, **__: Any) -> Done:
+        self.power.tick()
+        return Done(ToySamplingClient(self.power, self.weights))
+
+    async def save_weights_and_get_sampling_client_async(self, *_: Any, **__: Any) -> Any:
+        return self.save_weights_and_get_sampling_client().value
+
     async def forward_backward_async(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward_backward(*args, **kwargs)
 
@@ -122,6 +135,35 @@ class ToyTrainingClient:
 
     async def save_weights_for_sampler_async(self, *args: Any, **kwargs: Any) -> Any:
         return self.save_weights_for_sampler(*args, **kwargs)
+
+
+class ToySamplingClient:
+    """Samples two tokens that depend on the weights, the prompt, and how often it came."""
+
+    def __init__(self, power: Power, weights: list[Any]):
+        self.power = power
+        self.weights = list(weights)
+        self.seen: Counter[tuple[int, ...]] = Counter()
+
+    def result(self) -> ToySamplingClient:  # newer SDKs hand out a future of a client
+        return self
+
+    def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Done:
+        self.power.tick()
+        tokens = tuple(prompt.to_ints())
+        self.seen[tokens] += 1
+        draw = fingerprint((self.weights, tokens, self.seen[tokens]))
+        sequence = Answer(
+            tokens=[draw % 97, draw % 89],
+            logprobs=[-0.5, -0.25],
+            stop_reason="stop",
+            sequence_id=None,
+        )
+        return Done(Answer(sequences=[sequence], prompt_cache_hit_tokens=0))
+
+    async def sample_async(self, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(fingerprint(self.power.events) % 3 / 1000)  # groups overtake
+        return self.sample(*args, **kwargs).value
 
 
 class ToyServiceClient:

@@ -131,7 +131,14 @@ class Trainer:
         if spec.is_local:
             quiet_pricing()
         tolerate_missing_git()
-        hooks = Hooks(spec.kind, self.journal, start=start, seed=spec.local.seed or 0)
+        synchronous = getattr(config, "async_config", None) is None
+        hooks = Hooks(
+            spec.kind,
+            self.journal,
+            start=start,
+            seed=spec.local.seed or 0,
+            in_order=spec.is_local and synchronous,
+        )
         self.journal.save = hooks.control.want_save
         self.journal.on_stop = hooks.control.close
         hooks.install(config)
@@ -139,7 +146,7 @@ class Trainer:
             from tinker_cookbook.rl.train import main
         else:
             from tinker_cookbook.supervised.train import main
-        asyncio.run(main(config))
+        asyncio.run(hooks.run(main, config))
 
     def _failed(self, error: BaseException) -> None:
         trace = "".join(traceback.format_exception(error))

@@ -8,6 +8,7 @@ those hear through `Observer`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from collections.abc import Callable, Mapping
@@ -50,16 +51,21 @@ class Hooks:
     """The hooks of one launch: `install` puts them in place, before the loop's `main` is called.
 
     `start` is the step to begin with; `seed` fixes the draws of datasets that use the global
-    generators, so that a step draws the same in every launch.
+    generators, so that a step draws the same in every launch. `in_order` makes rollout groups
+    arrive in the order in which they were begun, where that decides the minibatches.
     """
 
-    def __init__(self, kind: str, observer: Observer, *, start: int, seed: int):
+    def __init__(
+        self, kind: str, observer: Observer, *, start: int, seed: int, in_order: bool = False
+    ):
         self.kind = kind
+        self.in_order = in_order
         self.observer = observer
         self.start = start
         self.seed = seed
         self.ledger = CheckpointLedger(start=start, on_record=observer.record)
         self.control = SaveControl(kind, self.ledger, start=start)
+        self._rollouts: StreamedRollouts | None = None
 
     def install(self, config: Any) -> None:
         """Wrap the cookbook's seams for a run of `config`."""
@@ -76,6 +82,26 @@ class Hooks:
             checkpoint_utils.CheckpointManager, self.control
         )
         self._wrap_builder(type(config.dataset_builder))
+        streams = getattr(config, "stream_minibatch_config", None) is not None
+        if streams and getattr(config, "async_config", None) is None:
+            from tinker_cookbook.rl import train
+
+            name = "do_group_rollout_and_filter_constant_reward"
+            self._rollouts = StreamedRollouts(getattr(train, name), in_order=self.in_order)
+            setattr(train, name, self._rollouts)
+
+    async def run(self, main: Callable[[Any], Any], config: Any) -> None:
+        """Run the cookbook's `main` with the hooks in place; raises what ended it."""
+        if self._rollouts is None:
+            await main(config)
+            return
+        self._rollouts.loop_task = asyncio.current_task()
+        try:
+            await main(config)
+        except asyncio.CancelledError:
+            if self._rollouts.failure is None:
+                raise
+            raise self._rollouts.failure from None
 
     def _wrap_logger(self, logger: Any) -> Any:
         # The table that the cookbook prints each step is in metrics.jsonl; here it only costs.
@@ -128,6 +154,42 @@ class Hooks:
         self.control.n_batches = len(steady)
         self.observer.loop_ready(len(steady))
         return (steady, *rest)
+
+
+class StreamedRollouts:
+    """The rollouts of a streaming loop: they end in the order they began, and fail aloud.
+
+    The loop starts them as tasks that nobody awaits: one that fails would leave it waiting for
+    ever. Here a failure ends the loop's task, and `failure` holds it. Groups may run at once;
+    with `in_order`, one that overtakes waits, since arrival decides the minibatches.
+    """
+
+    def __init__(self, rollout: Callable[..., Any], *, in_order: bool):
+        self.failure: BaseException | None = None
+        self.loop_task: asyncio.Task[Any] | None = None
+        self._rollout = rollout
+        self._in_order = in_order
+        self._last: asyncio.Future[None] | None = None
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one group."""
+        before, mine = self._last, asyncio.get_running_loop().create_future()
+        self._last = mine
+        try:
+            result = await self._rollout(*args, **kwargs)
+            if before is not None and self._in_order:
+                await before
+            return result
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self.failure = self.failure or error
+            if self.loop_task is not None:
+                self.loop_task.cancel()
+            raise
+        finally:
+            if not mine.done():
+                mine.set_result(None)
 
 
 async def _after(awaitable: Any, then: Callable[[Any], Any]) -> Any:
