@@ -97,7 +97,9 @@ class Pipeline:
         self.flush()
 
     def flush(self) -> None:
-        """Send what was held back, in order."""
+        """Send what was held back, in order; a closed pipeline sends nothing any more."""
+        if self._closed:
+            return
         held, self._held = self._held, []
         for future in held:
             future.send()
@@ -128,7 +130,7 @@ class Pipeline:
         def ordered(*args: Any, **kwargs: Any) -> Any:
             if self._saving:
                 self.saves_submitted.add(name)
-            elif not self._closed:
+            else:
                 self.flush()
             return request(*args, **kwargs)
 
