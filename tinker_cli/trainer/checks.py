@@ -54,7 +54,11 @@ class Backend:
         self._log: Path | None = None
 
     def start(self, spec: Spec) -> None:
-        """Begin to make the backend ready."""
+        """Begin to make the backend ready; raises ServiceError at once if there is no key."""
+        if not spec.is_local:
+            from tinker_cli.trainer.service import check_key
+
+            check_key()
         work = self._start_engine if spec.is_local else self._ask_service
         self._thread = threading.Thread(target=self._guarded, args=(work, spec), daemon=True)
         self._thread.start()

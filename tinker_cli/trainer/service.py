@@ -21,6 +21,18 @@ def check_service(base_url: str | None) -> str:
     from tinker.lib.base_url import resolve_base_url
 
     url = resolve_base_url(base_url)
+    key = check_key()
+    response = _get(url, "/api/v1/get_server_capabilities", key)
+    if key and response.status_code in (401, 403):
+        raise ServiceError(
+            f"{url} refused the key in TINKER_API_KEY",
+            hint="set a valid key, or use --local to stay on this machine",
+        )
+    return url
+
+
+def check_key() -> str | None:
+    """Return the key in TINKER_API_KEY, None if another credential stands in for it."""
     key = os.environ.get("TINKER_API_KEY")
     if not key and not _has_other_credentials():
         raise ServiceError(
@@ -32,13 +44,7 @@ def check_service(base_url: str | None) -> str:
             "TINKER_API_KEY is no Tinker key: a key begins with tml-",
             hint="copy it again from the console, or use --local to stay on this machine",
         )
-    response = _get(url, "/api/v1/get_server_capabilities", key)
-    if key and response.status_code in (401, 403):
-        raise ServiceError(
-            f"{url} refused the key in TINKER_API_KEY",
-            hint="set a valid key, or use --local to stay on this machine",
-        )
-    return url
+    return key
 
 
 def checkpoint_exists(url: str, key: str | None, tinker_path: str) -> bool:
