@@ -170,7 +170,9 @@ def _exchange_linears(network: Any) -> dict[str, FoldedLinear]:
     return layers
 
 
-def load_base_model(name: str, source: str, *, device: str = "auto", dtype: str = "auto") -> BaseModel:
+def load_base_model(
+    name: str, source: str, *, device: str = "auto", dtype: str = "auto"
+) -> BaseModel:
     """Load a causal LM from a folder or a hub name; raises ClientFault in one sentence.
 
     Eager attention on CPU: for the short sequences of small models it trains faster there than

@@ -183,9 +183,7 @@ def encode_sample_output(
     message = pb.SampleResponse()
     for completion in completions:
         sequence = message.sequences.add()
-        sequence.stop_reason = (
-            pb.STOP_REASON_STOP if completion.stopped else pb.STOP_REASON_LENGTH
-        )
+        sequence.stop_reason = pb.STOP_REASON_STOP if completion.stopped else pb.STOP_REASON_LENGTH
         sequence.tokens = completion.tokens.astype(np.int32).tobytes()
         sequence.logprobs = completion.logprobs.astype(np.float32).tobytes()
         if completion.topk is not None:

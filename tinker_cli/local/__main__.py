@@ -1,0 +1,130 @@
+"""`python -m tinker_cli.local`: the engine's process.
+
+Takes its key from the environment variable TINKER_ENGINE_KEY, prints one JSON line when it is
+ready (or the reason why it can't be), and ends with SIGTERM or when its standard input closes,
+that is, when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+KEY_VARIABLE = "TINKER_ENGINE_KEY"
+SMALL_MODEL_PARAMETERS = 20_000_000  # below it a second thread costs more than it brings
+
+
+def main() -> int:
+    """Load the model, serve until told to end, return the exit code."""
+    options = _parse()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        listener = _bind(options.host, options.port)
+    except OSError as error:
+        return _refuse(f"port {options.port} on {options.host} can't be used: {error.strerror}", 2)
+    from tinker_cli.local.faults import ClientFault
+
+    try:
+        app, scheduler = _build(options)
+    except ClientFault as fault:
+        return _refuse(str(fault), 2)
+    host, port = listener.getsockname()[:2]
+    ready = {"url": f"http://{host}:{port}", "pid": os.getpid(), "model": options.name}
+    return _serve(app, scheduler, listener, ready, watch_stdin=options.with_parent)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tinker_cli.local")
+    parser.add_argument("--model", default="tiny", help="tiny, a model folder, or a hub name")
+    parser.add_argument("--name", default=None, help="the name under which it is served")
+    parser.add_argument("--alias", action="append", default=[], help="another name for it")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--with-parent", action="store_true", help="end when stdin closes")
+    options = parser.parse_args()
+    options.name = options.name or options.model
+    return options
+
+
+def _build(options: argparse.Namespace) -> tuple[Any, Any]:
+    import torch
+
+    from tinker_cli import tiny
+    from tinker_cli.local.lora import load_base_model
+    from tinker_cli.local.scheduler import Scheduler
+    from tinker_cli.local.server import make_app
+    from tinker_cli.local.sessions import Sessions
+    from tinker_cli.local.store import Store
+
+    source = str(tiny.FOLDER) if options.model == tiny.NAME else options.model
+    base = load_base_model(options.name, source, device=options.device, dtype=options.dtype)
+    parameters = sum(parameter.numel() for parameter in base.network.parameters())
+    default = 1 if parameters < SMALL_MODEL_PARAMETERS else os.cpu_count() or 1
+    torch.set_num_threads(options.threads or default)
+    scheduler = Scheduler()
+    sessions = Sessions(
+        base, Store(options.store), scheduler, seed=options.seed, aliases=tuple(options.alias)
+    )
+    return make_app(sessions, os.environ[KEY_VARIABLE]), scheduler
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
+def _refuse(reason: str, code: int) -> int:
+    print(json.dumps({"error": reason, "exit_code": code}), flush=True)
+    return code
+
+
+def _serve(
+    app: Any, scheduler: Any, listener: socket.socket, ready: dict[str, Any], *, watch_stdin: bool
+) -> int:
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False
+    )
+    server = uvicorn.Server(config)
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    if watch_stdin:
+        threading.Thread(target=_end_with_parent, args=(end,), daemon=True).start()
+    listener.listen(2048)
+    print(json.dumps(ready), flush=True)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    signal.signal(signal.SIGTERM, end)
+    server.run(sockets=[listener])
+    scheduler.stop()
+    return 0
+
+
+def _end_with_parent(end: Any) -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
