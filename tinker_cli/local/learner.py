@@ -153,7 +153,8 @@ def target_logprobs(model: BaseModel, tokens: Tensor, targets: Tensor) -> Tensor
     logits = model.network(input_ids=tokens, use_cache=False).logits.float()  # (N, L, V)
     wanted = targets if targets.dim() == 3 else targets.unsqueeze(-1)
     picked = logits.gather(-1, wanted) - torch.logsumexp(logits, -1, keepdim=True)
-    return picked if targets.dim() == 3 else picked.squeeze(-1)
+    result: Tensor = picked if targets.dim() == 3 else picked.squeeze(-1)
+    return result
 
 
 def _checked(index: int, datum: Datum, loss: Loss, model: BaseModel) -> dict[str, Array]:

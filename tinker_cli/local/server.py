@@ -269,7 +269,11 @@ async def _is_ready(future: Future) -> bool:
     if future.ready.is_set():
         return True
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
-    future.on_ready.append(lambda: loop.call_soon_threadsafe(woken.set))
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(woken.set)
+
+    future.on_ready.append(wake)
     if future.ready.is_set():
         return True
     try:

@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class Sessions:
     ):
         self.store, self.scheduler, self.seed = store, scheduler, seed
         self.default = base
-        self._bases = {name: base for name in (base.name, base.source, *aliases)}
+        self._bases = dict.fromkeys((base.name, base.source, *aliases), base)
         self._load = load
         self.sessions: dict[str, Session] = {}
         self.models: dict[str, TrainingModel] = {}
@@ -140,7 +141,7 @@ class Sessions:
         with self._lock:
             for model_id in session.models:
                 model = self.models[model_id]
-                self.scheduler.submit("end session", lambda m=model: _forget(m))
+                self.scheduler.submit("end session", partial(_forget, model))
             for sampler_id in session.samplers:
                 self.samplers.pop(sampler_id, None)
 

@@ -264,7 +264,8 @@ def _peft_names(adapter: Adapter) -> dict[str, torch.Tensor]:
 
 
 def _from_peft_names(shape: LoraShape, named: dict[str, torch.Tensor]) -> Adapter:
-    a, b = {}, {}
+    a: dict[str, torch.Tensor] = {}
+    b: dict[str, torch.Tensor] = {}
     for name in sorted(named):
         layer, _, side = name.removeprefix(_PEFT_PREFIX).removesuffix(".weight").rpartition(".")
         (a if side == "lora_A" else b)[layer] = named[name]
