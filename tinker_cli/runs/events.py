@@ -34,10 +34,8 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 def last_event(run: Path, *kinds: str) -> dict[str, Any] | None:
     """Return the newest event of one of `kinds`, or None."""
-    for event in reversed(read_events(run)):
-        if event["kind"] in kinds:
-            return event
-    return None
+    found = [event for event in read_events(run) if event["kind"] in kinds]
+    return found[-1] if found else None
 
 
 def _events(run: Path) -> Iterator[dict[str, Any]]:

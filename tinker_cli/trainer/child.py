@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
 from tinker_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, TinkerError
+from tinker_cli.runs.status import process_mark
 from tinker_cli.runs.stop_request import clear_stop_request
 from tinker_cli.trainer.checks import Backend, Checked, check_request
 from tinker_cli.trainer.ending import explain, mend_tails, run_on_end
@@ -107,7 +108,7 @@ class Trainer:
         _hear_pauses(self.journal)
         if self.backend.engine is not None:
             self.journal.engine_words = self.backend.engine_words()
-            self.journal.engine_alive = self.backend.engine.alive
+            self.journal.engine_alive = self._engine_alive
 
     def train(self) -> NoReturn:
         """Run the cookbook's loop to an end of any kind, write it down, and exit."""
@@ -154,11 +155,16 @@ class Trainer:
             self.journal.end("stopped", "interrupted", EXIT_INTERRUPTED)
             return
         sentence, code = explain(error)
-        if self.backend.engine is not None and not self.backend.engine.alive():
+        if not self._engine_alive():
             sentence, code = self.backend.engine_words(), EXIT_FAILED
         self.journal.end("failed", sentence, code, trace=trace)
         with contextlib.suppress(OSError):
             sys.stderr.write(trace)
+
+    def _engine_alive(self) -> bool:
+        """False once the engine's process is gone, even before it has been waited for."""
+        engine = self.backend.engine
+        return engine is None or process_mark(engine.pid) is not None
 
     def _end_hard(self) -> NoReturn:
         self._after_end()
