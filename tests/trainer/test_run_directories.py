@@ -96,3 +96,10 @@ def test_read_only_place_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(UsageError, match="Permission"):
         prepare_directory(tmp_path / "run", "fresh", total_steps=5)
+
+
+def test_directory_with_hidden_files_only_is_free(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".trainer.lock").write_text("")  # a launch was cut short here
+    assert prepare_directory(run, "fresh", total_steps=5) == (run, False)

@@ -146,9 +146,6 @@ def _describe(
     from tinker_cli.spec.write import dump
 
     before = read_run_json(run)
-    temporary = run / f".spec.yaml.{os.getpid()}"
-    temporary.write_text(dump(spec), encoding="utf-8")
-    os.replace(temporary, run / "spec.yaml")
     write_run_json(
         run,
         RunDescription(
@@ -167,6 +164,9 @@ def _describe(
             launches=before.launches + 1 if before else 1,
         ),
     )
+    temporary = run / f".spec.yaml.{os.getpid()}"
+    temporary.write_text(dump(spec), encoding="utf-8")
+    os.replace(temporary, run / "spec.yaml")
 
 
 def _versions() -> dict[str, str]:

@@ -41,6 +41,7 @@ def prepare_directory(path: Path, mode: str, *, total_steps: int | None) -> tupl
             f"a trainer is already at work in {path}", hint=f"watch it with: tinker watch {path}"
         )
     if mode == "resume":
+        _make(path)  # it is there; this says so if it can't be written
         return path, True
     if mode == "overwrite":
         _move_aside(path)
@@ -56,8 +57,9 @@ CHOICES = (
 
 
 def _is_taken(path: Path) -> bool:
+    """True if it holds anything but hidden files, which a launch cut short may have left."""
     try:
-        return any(path.iterdir())
+        return any(not entry.name.startswith(".") for entry in path.iterdir())
     except FileNotFoundError:
         return False
     except NotADirectoryError:
@@ -78,7 +80,7 @@ def _make(path: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise UsageError(
-            f"can't make the run directory {path}: {error.strerror}",
+            f"can't write the run directory {path}: {error.strerror}",
             hint="set log_path, or TINKER_COOKBOOK_RUNS_DIR, to a place that can be written",
         ) from None
 
