@@ -160,7 +160,9 @@ def _train(
     if detach:
         _detached(launched, as_json)
         return
-    _follow_to_end(launched.run, spec, kind, plain=plain, as_json=as_json)
+    again = ["tinker", "train", kind, spec, *request.overrides, *(["--local"] if local else [])]
+    again_words = shlex.join([*again, "--resume"])
+    _follow_to_end(launched.run, again_words, plain=plain, as_json=as_json)
 
 
 def _detached(launched: Launched, as_json: bool) -> None:
@@ -180,7 +182,7 @@ def _detached(launched: Launched, as_json: bool) -> None:
     console.say(f"{state}; watch it with: tinker watch {launched.run.name}")
 
 
-def _follow_to_end(run: Path, spec: str, kind: str, *, plain: bool, as_json: bool) -> None:
+def _follow_to_end(run: Path, again: str, *, plain: bool, as_json: bool) -> None:
     from tinker_cli.trainer.launch import end_of, wait_until_ended
 
     with_dashboard = not plain and not as_json and console.is_terminal()
