@@ -209,9 +209,7 @@ def _follow_to_end(run: Path, again: str, *, plain: bool, as_json: bool) -> None
         _ask_stop(run, now=True)
         state, code = wait_until_ended(run)
     if code != EXIT_DONE:
-        raise _end_error(
-            run, state, code, again=f"tinker train {kind} {shlex.quote(spec)} --resume"
-        )
+        raise _end_error(run, state, code, again=again)
     _say_finished(run)
 
 
