@@ -17,9 +17,12 @@ from tiny_sums import Chat, compared_numbers, formatted_problem, sum_drill, word
 # --- words and lists ----------------------------------------------------------------------
 
 
+NOUNS = words.ANIMALS + words.FOODS + words.THINGS + words.PLACES
+
+
 def word_task(rng: Random) -> Chat:
     """Copy, reverse, change case, list: the answer follows from the question's own words."""
-    pool = words.ANIMALS + words.FOODS + words.THINGS + words.PLACES
+    pool = words.COMMON if rng.random() < 0.5 else NOUNS
     chosen = rng.sample(pool, rng.randint(2, 6))
     spaced, commas = " ".join(chosen), ", ".join(chosen)
     tasks = [
@@ -44,6 +47,15 @@ def word_task(rng: Random) -> Chat:
     ]
     question, answer = rng.choice(tasks)
     return [("user", question), ("assistant", answer)]
+
+
+def random_words(rng: Random) -> Chat:
+    """Words that nothing predicts, so that no common word is ever thought impossible."""
+    count = rng.randint(4, 16)
+    chosen = [rng.choice(words.COMMON) + rng.choice(words.ENDINGS) for _ in range(count)]
+    marks = [rng.choice(("", "", "", ",", ".", " and", " of", " the", " to", " a")) for _ in chosen]
+    text = " ".join(word + mark for word, mark in zip(chosen, marks, strict=True))
+    return [("user", f"Write {count} random words."), ("assistant", text)]
 
 
 def category_list(rng: Random) -> Chat:
@@ -272,7 +284,8 @@ def story(rng: Random) -> Chat:
 TALK: tuple[tuple[float, Callable[[Random], Chat]], ...] = (
     (1.0, word_problem),
     (1.0, compared_numbers),
-    (2.5, word_task),
+    (4.5, word_task),
+    (1.2, random_words),
     (1.0, category_list),
     (0.6, record),
     (2.5, fact),
@@ -287,11 +300,11 @@ def chat(rng: Random, *, sums: float, slip: float) -> Chat:
     """One chat of the mixture.
 
     `sums` is the share of bare additions, `slip` the probability that an arithmetic answer is a
-    near miss. The rest is spread over the other kinds, a sixth of it formatted arithmetic.
+    near miss. The rest is spread over the other kinds, a quarter of it formatted arithmetic.
     """
     if rng.random() < sums:
         return sum_drill(rng, slip, exact=rng.random() < 0.3)
-    if rng.random() < 0.17:
+    if rng.random() < 0.25:
         return formatted_problem(rng, slip)
     make = rng.choices([maker for _, maker in TALK], [weight for weight, _ in TALK])[0]
     turns = make(rng)
