@@ -1,4 +1,4 @@
-"""The text that `scripts/pretrain_tiny.py` makes: right where it must be, wrong as often as asked."""
+"""What `scripts/pretrain_tiny.py` learns from: right where it must be, wrong as often as asked."""
 
 from __future__ import annotations
 
