@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinker_cli import console
 
 if TYPE_CHECKING:
+    from tinker_cli.spec import Spec
+    from tinker_cli.spec.check import DataReport
     from tinker_cli.trainer.request import LaunchRequest
+
+SHOWN_ROWS = 3  # rows named of those that are cut or untrained
 
 
 def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
@@ -34,15 +39,13 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     console.write("")
     for label, value in _lines(spec, report):
         console.write(f"  {label:<11} {value}")
-    preview = getattr(report, "preview", None)
-    if preview:
+    if report.preview:
         console.write("")
-        console.write(f"  {preview}" if isinstance(preview, str) else f"  row 1  {preview}")
+        for line in report.preview.splitlines():
+            console.write(f"  {line}")
 
 
-def _document(spec: Any, report: Any) -> dict[str, Any]:
-    names = ("examples", "batches", "steps", "tokens", "truncated", "untrained", "data_hash")
-    numbers = {name: getattr(report, name, None) for name in names}
+def _document(spec: Spec, report: DataReport) -> dict[str, Any]:
     return {
         "kind": spec.kind,
         "name": spec.name,
@@ -50,43 +53,44 @@ def _document(spec: Any, report: Any) -> dict[str, Any]:
         "renderer": spec.renderer_name,
         "log_path": str(spec.log_path),
         "local": spec.is_local,
-        **numbers,
+        **asdict(report),
         "spec": spec.values,
     }
 
 
-def _lines(spec: Any, report: Any) -> list[tuple[str, str]]:
+def _lines(spec: Spec, report: DataReport) -> list[tuple[str, str]]:
     values = spec.values
-    where = "embedded engine on this machine" if spec.is_local else (spec.base_url or "hosted")
+    things = "conversations" if spec.kind == "sl" else "problems"
+    held_out = f", {report.held_out:,} held out" if report.held_out else ""
+    auto = " (auto for this model)" if spec.learning_rate_is_auto else ""
     lines = [
         ("model", f"{spec.model_name}, LoRA rank {values.get('lora_rank', 32)}"),
         ("renderer", str(spec.renderer_name)),
-        (
-            "data",
-            f"{_count(report.examples)} {'conversations' if spec.kind == 'sl' else 'problems'}",
-        ),
-        ("learning", f"{values.get('learning_rate', 'default')}{_schedule(values)}"),
-        ("steps", f"{_count(report.steps)} ({_count(report.batches)} batches in the data)"),
+        ("data", f"{report.examples:,} {things}{held_out}"),
+        ("learning", f"{values.get('learning_rate')}{auto}{_schedule(values)}"),
+        ("steps", f"{report.steps:,}, of {report.batches:,} batches an epoch"),
     ]
-    if getattr(report, "tokens", None):
-        lines.append(("tokens", f"{_count(report.tokens)} in the data"))
-    truncated = _size(getattr(report, "truncated", 0))
-    if truncated:
-        lines.append(("cut", f"{_count(truncated)} conversations are longer than max_length"))
-    untrained = _size(getattr(report, "untrained", 0))
-    if untrained:
-        lines.append(("untrained", f"{_count(untrained)} conversations have no trained token"))
+    if report.tokens:
+        share = (
+            f", {report.trained_tokens / report.tokens:.0%} trained"
+            if report.trained_tokens
+            else ""
+        )
+        lines.append(("tokens", f"{report.tokens:,} an epoch{share}"))
+    if report.truncated:
+        lines.append(("cut", f"{_rows(report.truncated)} longer than max_length"))
+    if report.untrained:
+        lines.append(("untrained", f"{_rows(report.untrained)} without a trained token"))
+    where = "the embedded engine, on this machine" if spec.is_local else spec.base_url or "hosted"
     return [*lines, ("backend", where), ("run", str(spec.log_path))]
+
+
+def _rows(places: tuple[str, ...]) -> str:
+    """How many rows, and the first of them by name."""
+    named = ", ".join(places[:SHOWN_ROWS]) + (", ..." if len(places) > SHOWN_ROWS else "")
+    return f"{len(places):,} ({named})"
 
 
 def _schedule(values: dict[str, Any]) -> str:
     schedule = values.get("lr_schedule")
     return f", {schedule}" if schedule else ""
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else int(value or 0)
-
-
-def _count(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
