@@ -57,6 +57,9 @@ FREE_KEYS = frozenset(
         "local.store",
     )
 )
+LENGTH_KEYS = frozenset(
+    ("num_epochs", "n_batches")
+)  # of a dataset: later steps, the same first ones
 STEPPED_FILES = ("metrics.jsonl", "timing_spans.jsonl")
 
 
@@ -77,10 +80,13 @@ class ResumePoint:
 
 def refuse_drift(run: Path, spec_text: str, data_hash: str | None, *, allow: bool) -> list[str]:
     """Return what has changed since the run was launched; raises UsageError unless `allow`."""
-    changes = _spec_changes(run, spec_text)
+    differing = _spec_differences(run, spec_text)
+    changes = [words for key, words in differing.items() if not _is_free(key)]
     described = read_run_json(run)
     before = described.data_hash if described else None
-    if before and data_hash and before != data_hash:
+    # A dataset that was only made longer has another hash; its first steps are the same.
+    longer = any(_is_length(key) for key in differing)
+    if before and data_hash and before != data_hash and not longer:
         changes.append(f"the data: {before[:12]} -> {data_hash[:12]}")
     if changes and not allow:
         raise UsageError(
@@ -90,21 +96,26 @@ def refuse_drift(run: Path, spec_text: str, data_hash: str | None, *, allow: boo
     return changes
 
 
-def _spec_changes(run: Path, spec_text: str) -> list[str]:
+def _spec_differences(run: Path, spec_text: str) -> dict[str, str]:
+    """What differs between the run's spec and this one: words by dotted key."""
     try:
         old = yaml.safe_load((run / "spec.yaml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):
-        return []
+        return {}
     before, after = _flat(old), _flat(yaml.safe_load(spec_text))
-    return [
-        f"{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}"
+    return {
+        key: f"{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}"
         for key in sorted({*before, *after})
-        if before.get(key) != after.get(key) and not _is_free(key)
-    ]
+        if before.get(key) != after.get(key)
+    }
 
 
 def _is_free(key: str) -> bool:
-    return key in FREE_KEYS or key.split(".")[0] in FREE_KEYS
+    return key in FREE_KEYS or key.split(".")[0] in FREE_KEYS or _is_length(key)
+
+
+def _is_length(key: str) -> bool:
+    return key.startswith("dataset_builder.") and key.rsplit(".", 1)[-1] in LENGTH_KEYS
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
