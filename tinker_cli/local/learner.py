@@ -113,7 +113,7 @@ class Learner:
         parameters |= {f"{name}.b": tensor for name, tensor in self.adapter.b.items()}
         gradients = {f"{name}.a": g for name, g in self._grad_a.items()}
         gradients |= {f"{name}.b": g for name, g in self._grad_b.items()}
-        norm = math.sqrt(sum(float(g.double().pow(2).sum()) for g in gradients.values()))
+        norm = math.sqrt(math.fsum(float(g.double().pow(2).sum()) for g in gradients.values()))
         if not math.isfinite(norm):
             self._grad_a, self._grad_b = {}, {}
             raise ClientFault("the gradient is not finite; the step was not taken")
