@@ -1,0 +1,1 @@
+"""Terminal views of runs: charts, the live dashboard, plain lines. Reads `runs`, writes nothing."""
