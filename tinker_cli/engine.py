@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,11 @@ class Engine:
     pid: int
     model: str
     log: Path | None = None
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
 
     def alive(self) -> bool:
         """True while its process runs."""
-        try:
-            os.kill(self.pid, 0)
-        except OSError:
-            return False
-        return True
+        return self._process is None or self._process.poll() is None
 
 
 def default_store() -> Path:
@@ -70,14 +67,16 @@ def start_engine(
     seed: int = 0,
     store: Path | None = None,
     log: Path | None = None,
+    log_to_stderr: bool = False,
     host: str = "127.0.0.1",
     port: int = 0,
     key: str | None = None,
+    download: bool = False,
     startup_timeout: float = 120.0,
 ) -> Iterator[Engine]:
     """Start an engine and end it with the block.
 
-    `startup_timeout` is in seconds. Raises UsageError if the model can't be loaded or the port
+    `startup_timeout` is in seconds; only with `download` may the model come from a hub. Raises UsageError if the model can't be loaded or the port
     can't be used, ServiceError if the engine does not come up.
     """
     key = key or new_key()
@@ -88,35 +87,36 @@ def start_engine(
     command += ["--name", name] if name else []
     for alias in aliases:
         command += ["--alias", alias]
-    with _log_stream(log) as stream:
+    with _log_stream(log, log_to_stderr) as stream:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stream,
-            env=_environment(key, threads),
+            env=_environment(key, download),
             start_new_session=True,  # a terminal's Ctrl-C is for its parent to handle
         )
     try:
         ready = _wait_until_ready(process, startup_timeout, log)
-        yield Engine(ready["url"], key, ready["pid"], ready["model"], log)
+        yield Engine(ready["url"], key, ready["pid"], ready["model"], log, process)
     finally:
         _end(process)
 
 
 @contextmanager
-def _log_stream(log: Path | None) -> Iterator[Any]:
+def _log_stream(log: Path | None, to_stderr: bool) -> Iterator[Any]:
     if log is None:
-        yield subprocess.DEVNULL
+        yield None if to_stderr else subprocess.DEVNULL
         return
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stream:
         yield stream
 
 
-def _environment(key: str, threads: int | None) -> dict[str, str]:
+def _environment(key: str, download: bool) -> dict[str, str]:
     environment = {**os.environ, KEY_VARIABLE: key, "OMP_WAIT_POLICY": "passive"}
-    environment.setdefault("HF_HUB_OFFLINE", "1")
+    if not download:
+        environment.setdefault("HF_HUB_OFFLINE", "1")
     environment.setdefault("TOKENIZERS_PARALLELISM", "false")
     environment.pop("TINKER_API_KEY", None)
     return environment

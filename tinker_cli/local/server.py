@@ -11,6 +11,8 @@ import asyncio
 import hmac
 import json
 import logging
+import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,6 +32,7 @@ from tinker_cli.local.sessions import Sessions
 log = logging.getLogger("tinker_cli.local")
 POLL_SECONDS = 25.0  # the client gives up at 45 s; answer 408 well before
 BODY_LIMIT = 256 << 20  # bytes
+OPEN_PATHS = ("/api/v1/healthz", "/api/v1/status")  # no key needed: they tell counts only
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -39,6 +42,7 @@ class Routes:
     def __init__(self, sessions: Sessions):
         self.sessions = sessions
         self.catalogue = Catalogue(sessions)
+        self.started = time.monotonic()
 
     def table(self) -> list[Route]:
         """Every route of the protocol."""
@@ -260,7 +264,8 @@ class Routes:
                 "training": sum(m.learner is not None for m in sessions.models.values()),
                 "samplers": len(sessions.samplers),
                 "operations": sessions.scheduler.operations,
-                "store": str(sessions.store.root),
+                "pid": os.getpid(),
+                "uptime_s": round(time.monotonic() - self.started, 1),
             }
         )
 
@@ -351,7 +356,7 @@ class KeyCheck(BaseHTTPMiddleware):
     async def dispatch(self, request: Request, call_next: Any) -> Response:
         """Compare in constant time."""
         given = request.headers.get("x-api-key", "")
-        if request.url.path != "/api/v1/healthz" and not hmac.compare_digest(given, self._key):
+        if request.url.path not in OPEN_PATHS and not hmac.compare_digest(given, self._key):
             return JSONResponse({"detail": "the key was refused"}, status_code=401)
         response: Response = await call_next(request)
         return response
