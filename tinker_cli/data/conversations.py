@@ -63,8 +63,8 @@ def _message(row: Row, index: int, item: Any, speaker: str, content: str) -> Mes
     role = SPEAKERS.get(str(said)) if speaker == "from" else said
     if role not in ROLES:
         known = tuple(SPEAKERS) if speaker == "from" else ROLES
-        message = f"{speaker} {said!r} is not one of {', '.join(known)}"
-        return _fault(row, key, message, nearest(str(said), known))
+        reason = f"{speaker} {said!r} is not one of {', '.join(known)}"
+        return _fault(row, key, reason, nearest(str(said), known))
     text = item.get(content)
     calls = item.get("tool_calls")
     if text is None:
@@ -73,7 +73,7 @@ def _message(row: Row, index: int, item: Any, speaker: str, content: str) -> Mes
         text = ""
     if not isinstance(text, (str, list)):
         return _fault(row, key, f"{content} must be text or a list of parts")
-    message = {"role": role, "content": _joined(text)}
+    message: Message = {"role": role, "content": _joined(text)}
     for name in ("trainable", "name", "tool_call_id"):
         if item.get(name) is not None:
             message[name] = item[name]

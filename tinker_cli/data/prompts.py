@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import chz
@@ -166,11 +166,21 @@ class PromptsBuilder(RLDatasetBuilder):
 
     def environment(self, row: Row) -> PromptEnv:
         """The environment of one row."""
-        return self._thunk(row)()
+        environment: PromptEnv = self._thunk(row)()
+        return environment
 
     def _columns(self) -> list[str]:
         named = [name for _, name, _, _ in string.Formatter().parse(self.prompt_template) if name]
-        return [*named] if resolve_reward(self.reward).is_whole else [*named, "answer"]
+        return [*named] if self._reward.is_whole else [*named, "answer"]
+
+    @cached_property
+    def _reward(self) -> Reward:
+        return resolve_reward(self.reward)
+
+    @cached_property
+    def _renderer(self) -> renderers.Renderer:
+        tokenizer = get_tokenizer(self.model_name_for_tokenizer)
+        return renderers.get_renderer(self.renderer_name, tokenizer)
 
     def _prefix(self) -> list[renderers.Message]:
         prefix: list[renderers.Message] = []
@@ -181,15 +191,13 @@ class PromptsBuilder(RLDatasetBuilder):
         return prefix
 
     def _thunk(self, row: Row) -> Any:
-        tokenizer = get_tokenizer(self.model_name_for_tokenizer)
-        renderer = renderers.get_renderer(self.renderer_name, tokenizer)
         question = self.prompt_template.format_map(_Columns(row.value))
         return partial(
             PromptEnv,
             row,
             question,
-            resolve_reward(self.reward),
-            renderer,
+            self._reward,
+            self._renderer,
             self._prefix(),
             self.format_coef,
         )

@@ -206,7 +206,7 @@ def _by_function(reference: str, base_dir: Path | None) -> Reward:
 
 
 def load_object(reference: str, base_dir: Path | None = None) -> Any:
-    """The object that `./file.py:name` or `package.module:name` names; UsageError if it can't be."""
+    """The object that `./file.py:name` or `package.module:name` names, or UsageError."""
     module_name, _, attribute = reference.rpartition(":")
     try:
         module = (

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rich import box
+from rich.box import Box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -159,9 +161,7 @@ def _panels(facts: RunFacts, view: View, width: int, room: int) -> list[Renderab
     return [table]
 
 
-def _box(view: View) -> object:
-    from rich import box
-
+def _box(view: View) -> Box:
     return box.ROUNDED if view.unicode else box.ASCII
 
 
@@ -185,7 +185,7 @@ def _panel(
     body.no_wrap = True
     head = Text(f" {title} ", style="bold")
     head.append(_latest(columns))
-    return Panel(body, title=head, title_align="left", height=height, padding=0, box=_box(view))  # type: ignore[arg-type]
+    return Panel(body, title=head, title_align="left", height=height, padding=0, box=_box(view))
 
 
 def _latest(columns: list[Column]) -> str:

@@ -36,7 +36,7 @@ class Column:
 
 @dataclass
 class Frame:
-    """Rows by step. `overwritten` counts steps that were written again, `seams` where that began."""
+    """Rows by step. `overwritten` counts steps written again, `seams` are where that began."""
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     columns: dict[str, array[float]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """`metrics.jsonl` -> a Frame, incrementally.
 
 Appended bytes cost only themselves. A half line waits for its end; a torn line is counted; a file
-that was cut or replaced is read anew (resume does that). Knows bytes and JSON; knows nothing of what
-a metric means.
+that was cut or replaced is read anew (resume does that). Knows bytes and JSON; knows nothing of
+what a metric means.
 """
 
 from __future__ import annotations

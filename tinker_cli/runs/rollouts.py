@@ -6,6 +6,7 @@ logged (`num_groups_to_log`), from the logtree. Knows files; knows nothing of ho
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -60,9 +61,9 @@ def logged_steps(run: Path) -> list[int]:
 
 
 def read_rollouts(run: Path, step: int, *, split: str = "train") -> list[Rollout]:
-    """The rollouts of a step; `split` is `train` or an evaluation's file name without its ending."""
+    """The rollouts of a step; `split` is `train`, or `eval_NAME` of an evaluation."""
     folder = run / f"iteration_{step:06d}"
-    texts = dict(_texts(folder / f"{split}_logtree.json"))
+    texts = _texts(folder / f"{split}_logtree.json")
     rollouts = []
     for row in _rows(folder / f"{split}_rollout_summaries.jsonl"):
         steps = row.get("steps") or []
@@ -70,17 +71,18 @@ def read_rollouts(run: Path, step: int, *, split: str = "train") -> list[Rollout
         for one in steps:
             metrics |= {k: float(v) for k, v in (one.get("metrics") or {}).items()}
         group, index = int(row.get("group_idx", 0)), int(row.get("traj_idx", 0))
-        prompt, text = texts.get((group, index), (None, None))
+        reward = float(row.get("total_reward") or 0.0)
+        said = _take(texts.get(group, []), reward)
         rollouts.append(
             Rollout(
                 step=step,
                 group=group,
                 index=index,
-                reward=float(row.get("total_reward") or 0.0),
+                reward=reward,
                 tokens=sum(int(one.get("ac_len") or 0) for one in steps),
                 metrics=metrics,
-                prompt=prompt,
-                text=text,
+                prompt=said.prompt if said else None,
+                text=said.reply if said else None,
             )
         )
     return rollouts
@@ -113,32 +115,79 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _texts(path: Path) -> Iterator[tuple[tuple[int, int], tuple[str, str]]]:
-    """((group, rollout), (prompt, reply)) of every rollout that the logtree holds."""
+@dataclass(frozen=True)
+class _Logged:
+    """A rollout's text as the logtree has it; `reward` to three decimals, None if not said."""
+
+    prompt: str
+    reply: str
+    reward: float | None
+
+
+def _texts(path: Path) -> dict[int, list[_Logged]]:
+    """The logged rollouts by group; within a group in the order in which they were scored."""
     try:
         root = json.loads(path.read_text(encoding="utf-8"))["root"]
     except (OSError, ValueError, KeyError):
-        return
-    for group, node in enumerate(_scopes(root, "do_group_rollout")):
-        replies = [_conversation(s) for s in _scopes(node, "Policy Response")]
-        prompts = [_conversation(s) for s in _scopes(node, "Prompt")]
-        for index, reply in enumerate(replies):
-            prompt = prompts[index] if index < len(prompts) else ""
-            yield (group, index), (prompt, reply)
+        return {}
+    return {n: list(_logged(node)) for n, node in enumerate(_sections(root, "Group Rollout"))}
 
 
-def _scopes(node: Any, title: str) -> Iterator[Any]:
+def _logged(group: Any) -> Iterator[_Logged]:
+    prompts = [_said(node)[-1:] for node in _sections(group, "Prompt")]
+    replies = [_said(node) for node in _sections(group, "Policy Response")]
+    rewards = [_reward(node) for node in _sections(group, "Reward")]
+    if len(prompts) == len(replies) == len(rewards):
+        for prompt, reply, reward in zip(prompts, replies, rewards, strict=True):
+            yield _Logged(" ".join(prompt), "\n".join(reply), reward)
+
+
+def _sections(node: Any, title: str) -> Iterator[Any]:
+    """The sections below `node` whose heading is `title`, outermost first."""
     if not isinstance(node, dict):
         return
-    if title in str(node.get("title") or node.get("attrs") or ""):
+    children = node.get("children") or []
+    if node.get("tag") == "section" and _heading(children) == title:
         yield node
         return
+    for child in children:
+        yield from _sections(child, title)
+
+
+def _heading(children: list[Any]) -> str:
+    first = children[0] if children else None
+    texts = first.get("children") if isinstance(first, dict) else None
+    return str(texts[0]) if texts else ""
+
+
+def _said(node: Any) -> list[str]:
+    """The text of each message of the conversations below `node`."""
+    if not isinstance(node, dict):
+        return []
+    data = node.get("data") or {}
+    found = [_content(message) for message in data.get("messages") or []]
     for child in node.get("children") or []:
-        yield from _scopes(child, title)
+        found += _said(child)
+    return found
 
 
-def _conversation(node: Any) -> str:
-    return " ".join(_strings(node)).strip()
+def _content(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or part.get("thinking") or "") for part in content)
+    return str(content or "")
+
+
+def _reward(node: Any) -> float | None:
+    """The value of the row `reward` of the section's table."""
+    cells = list(_strings(node))
+    for key, value in itertools.pairwise(cells):
+        if key == "reward":
+            try:
+                return float(value)
+            except ValueError:
+                return None
+    return None
 
 
 def _strings(node: Any) -> Iterator[str]:
@@ -147,3 +196,11 @@ def _strings(node: Any) -> Iterator[str]:
     elif isinstance(node, dict):
         for child in node.get("children") or []:
             yield from _strings(child)
+
+
+def _take(logged: list[_Logged], reward: float) -> _Logged | None:
+    """The next text that was scored so: rollouts of a group end in any order."""
+    for index, one in enumerate(logged):
+        if one.reward is None or abs(one.reward - reward) < 1e-3:
+            return logged.pop(index)
+    return None

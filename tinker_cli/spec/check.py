@@ -115,7 +115,9 @@ def _preview(spec: Spec, example: Any) -> str:
     tokenizer = load_tokenizer(spec.model_name)
     targets = example.datum.loss_fn_inputs["target_tokens"].to_numpy().tolist()
     weights = example.datum.loss_fn_inputs["weights"].to_numpy().tolist()
-    pieces, run, trained = [], [], False
+    pieces: list[str] = []
+    run: list[int] = []
+    trained = False
     for token, weight in [*zip(targets, weights, strict=True), (None, -1)]:
         if run and (token is None or (weight != 0) != trained):
             text = tokenizer.decode(run).replace("\n", "\u21b5")

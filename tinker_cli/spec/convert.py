@@ -107,7 +107,7 @@ class Converter:
                 and origin is not None
                 and issubclass(origin, typing.Mapping)
             )
-        ):  # type: ignore[arg-type]
+        ):
             return self._dict(node, arguments, key)
         if origin is not None and "Callable" in str(origin):
             return self._callable(node, key)

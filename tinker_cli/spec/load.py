@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from tinker_cli import tiny
 from tinker_cli.errors import Fault, InputFaults, UsageError, nearest
@@ -113,10 +113,10 @@ def config_class(kind: Kind) -> type:
     if kind == "sl":
         from tinker_cookbook.supervised.train import Config as SupervisedConfig
 
-        return SupervisedConfig
+        return cast(type, SupervisedConfig)
     from tinker_cookbook.rl.train import Config as RlConfig
 
-    return RlConfig
+    return cast(type, RlConfig)
 
 
 @dataclass

@@ -216,7 +216,7 @@ def _mapping(
 def _expanded(text: str, place: Place, faults: list[Fault]) -> str:
     def value_of(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2)
-        value = os.environ.get(name, default)
+        value: str | None = os.environ.get(name, default)
         if value is None:
             faults.append(place.fault(f"the environment variable {name} is not set"))
             return ""
@@ -271,6 +271,8 @@ def _override_value(text: str, place: Place, faults: list[Fault]) -> Node:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:
+        return Scalar(text, True, place)
+    if node is None:
         return Scalar(text, True, place)
     return _moved(_convert(node, place.file, faults, ()), place)
 

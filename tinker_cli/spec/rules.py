@@ -20,9 +20,10 @@ HIGHEST_SANE_RATE = 0.1
 NEWER_FIELDS = {"num_epochs": "0.6", "loss_fn": "0.6"}
 POSITIVE = ("num_epochs", "lora_rank", "num_substeps", "max_tokens")
 NOT_NEGATIVE = (
-    "save_every", "eval_every", "infrequent_eval_every", "save_every_tokens", "save_every_seconds",
-    "rolling_save_every", "submit_ahead", "kl_penalty_coef", "kl_discount_factor", "num_groups_to_log",
-)  # fmt: skip
+    *("save_every", "save_every_tokens", "save_every_seconds", "rolling_save_every"),
+    *("eval_every", "infrequent_eval_every", "submit_ahead", "num_groups_to_log"),
+    *("kl_penalty_coef", "kl_discount_factor"),
+)
 NOT_LOCAL_LOSSES = ("stable_reinforce", "custom")
 
 
@@ -100,7 +101,7 @@ def renderer_names() -> tuple[str, ...]:
     for group in re.findall(r"name in [\(\{\[]([^\)\}\]]*)[\)\}\]]", body):
         names += re.findall(r'"([a-z0-9_]+)"', group)
     names += re.findall(r'case "([a-z0-9_]+)"', body)
-    registered = getattr(renderers, "get_registered_renderer_names", list)()
+    registered: list[str] = getattr(renderers, "get_registered_renderer_names", list)()
     return tuple(dict.fromkeys([*names, *registered]))
 
 

@@ -113,7 +113,7 @@ class SaveControl:
 def make_manager_class(base: Any, control: SaveControl) -> Any:
     """Return the cookbook's `CheckpointManager` with exact records; `control` steers it."""
 
-    class ExactCheckpointManager(base):  # type: ignore[misc]
+    class ExactCheckpointManager(base):
         def __init__(self, training_client: Any, *args: Any, **kwargs: Any):
             super().__init__(training_client, *args, **kwargs)
             control.manager, control.client = self, training_client
