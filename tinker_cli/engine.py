@@ -76,8 +76,9 @@ def start_engine(
 ) -> Iterator[Engine]:
     """Start an engine and end it with the block.
 
-    `startup_timeout` is in seconds; only with `download` may the model come from a hub. Raises UsageError if the model can't be loaded or the port
-    can't be used, ServiceError if the engine does not come up.
+    `startup_timeout` is in seconds; only with `download` may the model come from a hub. Raises
+    UsageError if the model can't be loaded or the port can't be used, ServiceError if the engine
+    does not come up.
     """
     key = key or new_key()
     command = [sys.executable, "-m", "tinker_cli.local", "--with-parent", "--model", model]

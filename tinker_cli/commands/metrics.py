@@ -229,7 +229,7 @@ def _show_keys(readers: dict[Path, MetricsReader]) -> None:
         if len(readers) > 1:
             console.write(run.name)
         rows = []
-        for key in reader.frame:
+        for key in reader.frame.columns:
             s = summarise(reader.frame.column(key))
             rows.append([key, str(s.count), *map(_number, (s.first, s.last, s.low, s.high))])
         _print_table(["metric", "count", "first", "last", "min", "max"], rows)
