@@ -51,13 +51,11 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Look closer": (
         Entry("metrics", "Curves and numbers of runs: table, plot, check, JSON, CSV."),
         Entry("rollouts", "What the model said in an RL run, by step and reward."),
-        Entry("render", "Conversations as the tokens and weights that training sees."),
         Entry("sample", "Ask a model, a run or a checkpoint; one prompt or a file."),
     ),
     "Start and check": (
         Entry("template", "List, show or copy the specs that ship."),
         Entry("serve", "Run the embedded engine for any Tinker client."),
-        Entry("doctor", "Say what is missing on this machine and how to mend it."),
     ),
 }
 SDK_GROUP = "The Tinker service (the official SDK's commands)"

@@ -197,11 +197,12 @@ def _number(value: float | None) -> str:
     return f"{value:.4g}" if value == value else "NaN"
 
 
-def _print_table(header: list[str], rows: list[list[str]]) -> None:
+def _print_table(header: list[str], rows: list[list[str]], *, words: int = 1) -> None:
+    """Columns as wide as they need to be; the first `words` of them are flush left."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     for row in [header, *rows]:
         cells = [
-            cell.ljust(w) if i == 0 else cell.rjust(w)
+            cell.ljust(w) if i < words else cell.rjust(w)
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         console.write("  ".join(cells).rstrip())
@@ -250,7 +251,7 @@ def _show_summary(readers: dict[Path, MetricsReader], words: list[str]) -> None:
             shown = [_number(s.first), _number(s.last), best, _number(s.last_tenth), slope]
             rows.append([label(name), name, *shown])
         header = ["metric", "", "first", "last", "best", "last tenth", "slope/100"]
-        _print_table(header, rows)
+        _print_table(header, rows, words=2)
         console.write(_footer(frame, _names(frame, words)))
 
 

@@ -190,7 +190,9 @@ class BaseModel:
             return {}
         with torch.no_grad():
             return {
-                name: fold(self.layers[name].weight, adapter.a[name], adapter.b[name], adapter.scale)
+                name: fold(
+                    self.layers[name].weight, adapter.a[name], adapter.b[name], adapter.scale
+                )
                 for name in adapter.a
             }
 
