@@ -1,0 +1,250 @@
+"""A small chart for a panel: braille dots in cells, labels at the left, an axis with its marks.
+
+The upper series covers the lower in each cell, so that colours don't bleed. Without colour the
+curves differ by their dots, without Unicode by their letters. Knows `curves`; knows nothing of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from tinker_cli.monitor.curves import Bounds, Series, Thinned, bounds, thin, tick
+
+# Okabe and Ito, "Color Universal Design" (2008): told apart by colour-blind people.
+COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00")
+ALARM, QUIET = "#d55e00", "bright_black"
+LETTERS = "*o+x#"
+_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots of [row][column]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What happened along x: `resumes` cross the chart, `saves` are ticks on its axis."""
+
+    resumes: Sequence[float] = ()
+    saves: Sequence[float] = ()
+
+
+@dataclass
+class Drawing:
+    """The lines of a chart, and what is to be said beside it."""
+
+    lines: list[Text]
+    limits: Bounds | None = None
+    bad: list[float] = field(default_factory=list)
+
+
+@dataclass
+class _Cells:
+    width: int
+    height: int
+    signs: list[list[str]] = field(init=False)
+    styles: list[list[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.signs = [[" "] * self.width for _ in range(self.height)]
+        self.styles = [[""] * self.width for _ in range(self.height)]
+
+    def put(self, row: int, column: int, sign: str, style: str) -> None:
+        if 0 <= row < self.height and 0 <= column < self.width:
+            self.signs[row][column], self.styles[row][column] = sign, style
+
+    def put_if_empty(self, row: int, column: int, sign: str, style: str) -> None:
+        if self.signs[row][column] == " ":
+            self.put(row, column, sign, style)
+
+    def lines(self) -> list[Text]:
+        texts = []
+        for signs, styles in zip(self.signs, self.styles, strict=True):
+            text, start = Text(no_wrap=True), 0
+            for i in range(1, self.width + 1):
+                if i == self.width or styles[i] != styles[start]:
+                    text.append("".join(signs[start:i]), style=styles[start] or None)
+                    start = i
+            texts.append(text)
+        return texts
+
+
+def draw(
+    series: Sequence[Series],
+    *,
+    width: int,
+    height: int,
+    threshold: float | None = None,
+    marks: Marks | None = None,
+    colour: bool = True,
+    unicode: bool = True,
+) -> Drawing:
+    """A chart of exactly `height` lines, none wider than `width`; the last line is the x axis."""
+    curves = [(one, thin(one, max(width - 6, 4))) for one in series]
+    bad = sorted({x for one, t in curves if not one.faint for x in t.bad})
+    if not any(t.xs for _, t in curves):
+        empty = [Text("no finite values")] + [Text("")] * (height - 1)
+        return Drawing(empty[:height], None, bad)
+    limits = bounds(curves, threshold=threshold)
+    rows = max(height - 1, 1)
+    labels = _labels(limits, rows)
+    gutter = max(len(label) for label in labels.values()) + 1
+    cells = _Cells(max(width - gutter, 2), rows)
+    ends = _x_range([t for _, t in curves], bad)
+    place = _Place(cells, limits, ends, unicode)
+    for number, (one, thinned) in sorted(enumerate(curves), key=lambda item: not item[1][0].faint):
+        _draw_curve(place, number, one, thinned, colour)
+    _draw_clipped(place, limits)
+    if threshold is not None and limits.low <= threshold <= limits.high:
+        _draw_threshold(place, threshold)
+    for x in (marks or Marks()).resumes:
+        _draw_resume(place, x)
+    lines = [
+        Text(f"{labels.get(row, ''):>{gutter - 1}} ", style=QUIET) + line
+        for row, line in enumerate(cells.lines())
+    ]
+    axis = _axis(place, marks or Marks(), bad)
+    lines.append(Text(" " * gutter) + axis)
+    return Drawing(lines[:height], limits, bad)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a point falls on the cells."""
+
+    cells: _Cells
+    limits: Bounds
+    ends: tuple[float, float]
+    unicode: bool
+
+    @property
+    def fine(self) -> tuple[int, int]:
+        """Dots across and down: 2 x 4 a cell in braille, 1 x 1 in letters."""
+        across, down = (2, 4) if self.unicode else (1, 1)
+        return self.cells.width * across, self.cells.height * down
+
+    def column(self, x: float) -> int:
+        return self._across(x, self.cells.width)
+
+    def _across(self, x: float, count: int) -> int:
+        left, right = self.ends
+        share = (x - left) / (right - left) if right > left else 0.5
+        return min(max(int(share * count), 0), count - 1)
+
+    def row(self, y: float) -> int:
+        return self._down(y, self.cells.height)
+
+    def _down(self, y: float, count: int) -> int:
+        low, high = self.limits.low, self.limits.high
+        y = min(max(y, low), high)
+        share = y / 2 - low / 2  # halves, so that a range as wide as a float holds doesn't overflow
+        return round((1 - share / (high / 2 - low / 2)) * (count - 1))
+
+    def dot(self, x: float, y: float) -> tuple[int, int]:
+        across, down = self.fine
+        return self._across(x, across), self._down(y, down)
+
+
+def _x_range(curves: Sequence[Thinned], bad: Sequence[float]) -> tuple[float, float]:
+    xs = [x for t in curves for x in (t.xs[:1] + t.xs[-1:])] + list(bad[:1]) + list(bad[-1:])
+    return min(xs), max(xs)
+
+
+def _labels(limits: Bounds, rows: int) -> dict[int, str]:
+    places = {0: limits.high, rows - 1: limits.low}
+    if rows >= 5 and rows % 2:
+        places[rows // 2] = limits.low / 2 + limits.high / 2
+    spread = limits.high - limits.low
+    return {row: tick(value, spread) for row, value in places.items()}
+
+
+def _draw_curve(place: _Place, number: int, one: Series, thinned: Thinned, colour: bool) -> None:
+    style = QUIET if one.faint else COLOURS[number % len(COLOURS)]
+    if one.points or len(thinned.xs) == 1:
+        sign = ("○" if one.points else "●") if place.unicode else LETTERS[number % len(LETTERS)]
+        for x, y in zip(thinned.xs, thinned.ys, strict=True):
+            place.cells.put(place.row(y), place.column(x), sign, style)
+        return
+    dots: set[tuple[int, int]] = set()
+    previous: tuple[int, int] | None = None
+    for x, y, broken in zip(thinned.xs, thinned.ys, thinned.breaks, strict=True):
+        here = place.dot(x, y)
+        dots.update([here] if broken or previous is None else _line(*previous, *here))
+        previous = here
+    if number and not colour and not one.faint:  # dotted: a curve that no colour tells apart
+        dots = {dot for dot in dots if dot[0] % 4 < 2 and dot[1] % 2 == 0}
+    if not place.unicode:
+        sign = "." if one.faint else LETTERS[number % len(LETTERS)]
+        for across, down in dots:
+            place.cells.put(down, across, sign, style)
+        return
+    patterns: dict[tuple[int, int], int] = {}
+    for across, down in dots:
+        cell = (down // 4, across // 2)
+        patterns[cell] = patterns.get(cell, 0) | _BITS[down % 4][across % 2]
+    for (row, column), bits in patterns.items():
+        place.cells.put(row, column, chr(0x2800 + bits), style)
+
+
+def _line(x0: int, y0: int, x1: int, y1: int) -> list[tuple[int, int]]:
+    """The dots from one point to another, both included."""
+    count = max(abs(x1 - x0), abs(y1 - y0), 1)
+    return [
+        (x0 + round((x1 - x0) * i / count), y0 + round((y1 - y0) * i / count))
+        for i in range(count + 1)
+    ]
+
+
+def _draw_clipped(place: _Place, limits: Bounds) -> None:
+    up, down = ("▲", "▼") if place.unicode else ("^", "v")
+    for x, y in limits.clipped:
+        above = y > limits.high
+        row = 0 if above else place.cells.height - 1
+        place.cells.put(row, place.column(x), up if above else down, ALARM)
+
+
+def _draw_threshold(place: _Place, threshold: float) -> None:
+    sign, row = "┄" if place.unicode else "-", place.row(threshold)
+    word = f" {tick(threshold, abs(threshold))} "
+    start = place.cells.width - len(word) - 2
+    if start > 8 and all(place.cells.signs[row][start + i] == " " for i in range(len(word))):
+        for i, letter in enumerate(word):
+            place.cells.put(row, start + i, letter if letter != " " else "\u00a0", ALARM)
+    for column in range(place.cells.width):
+        place.cells.put_if_empty(row, column, sign, ALARM)
+
+
+def _draw_resume(place: _Place, x: float) -> None:
+    if not place.ends[0] <= x <= place.ends[1]:
+        return
+    column = place.column(x)
+    for row in range(place.cells.height):
+        place.cells.put_if_empty(row, column, "┊" if place.unicode else ":", QUIET)
+    word = f"resumed @ {x:g}"
+    for row in (place.cells.height - 1, 0):
+        room = place.cells.signs[row][column + 1 : column + 1 + len(word)]
+        if len(room) == len(word) and not "".join(room).strip():
+            for i, letter in enumerate(word):
+                place.cells.put(row, column + 1 + i, letter if letter != " " else "\u00a0", QUIET)
+            return
+
+
+def _axis(place: _Place, marks: Marks, bad: Sequence[float]) -> Text:
+    """A line with a tick at each checkpoint, a cross at each gap, and x at both ends."""
+    width, (left, right) = place.cells.width, place.ends
+    line, tick_sign, cross = ("─", "┴", "×") if place.unicode else ("-", "+", "!")
+    signs, styles = [line] * width, [QUIET] * width
+    for x in marks.saves:
+        if left <= x <= right:
+            signs[place.column(x)] = tick_sign
+    words = [(0, f"{left:.6g}"), (width, f"{right:.6g}")]
+    for at, word in words:
+        start = at if at == 0 else width - len(word)
+        if len(word) * 2 + 2 <= width:
+            signs[start : start + len(word)] = word
+    for x in bad:
+        column = place.column(x)
+        signs[column], styles[column] = cross, ALARM
+    text = Text(no_wrap=True)
+    for sign, style in zip(signs, styles, strict=True):
+        text.append(sign, style=style)
+    return text
