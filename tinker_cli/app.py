@@ -156,14 +156,14 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        console.flush()
         return code
     except TinkerError as error:
         _tell(error, as_json)
         return error.exit_code
     except click.exceptions.ClickException as error:
         return _tell_usage(error, as_json)
-    except BrokenPipeError:
+    except (console.OutputClosed, BrokenPipeError):
         return _reader_left()
     except (KeyboardInterrupt, typer.Abort):
         console.say("interrupted")

@@ -22,6 +22,10 @@ DEFAULT_WIDTH = 80  # columns, where nothing says how wide the output is
 DEFAULT_HEIGHT = 24  # lines
 
 
+class OutputClosed(Exception):
+    """The reader of our pipe has gone; not an OSError, so that nothing on the way handles it."""
+
+
 def strict_json(value: Any, *, indent: int | None = None) -> str:
     """Return `value` as JSON that every parser reads: NaN and infinities become null."""
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
@@ -46,6 +50,8 @@ def write(text: str, stream: TextIO | None = None) -> None:
     except UnicodeEncodeError:
         encoding = target.encoding or "ascii"
         target.write(line.encode(encoding, "replace").decode(encoding))
+    except BrokenPipeError:
+        raise OutputClosed from None
 
 
 def emit(document: Any) -> None:
@@ -56,7 +62,15 @@ def emit(document: Any) -> None:
 def emit_row(row: Any) -> None:
     """Print one JSON object on its own line and flush, for streams."""
     write(strict_json(row))
-    sys.stdout.flush()
+    flush()
+
+
+def flush() -> None:
+    """Send what was written on stdout on its way."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise OutputClosed from None
 
 
 def say(text: str = "") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -345,7 +344,7 @@ def _follow(run: Path, words: list[str], as_json: bool) -> None:
             elif shown:
                 numbers = "  ".join(f"{label(n)} {_number(v)}" for n, v in shown.items())
                 console.write(f"step {step}  {numbers}")
-                sys.stdout.flush()
+                console.flush()
         if state in ("finished", "stopped", "failed", "crashed"):
             return
         time.sleep(POLL_SECONDS)
