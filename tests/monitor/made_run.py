@@ -138,7 +138,9 @@ def _write_events(folder: Path, steps: int, started: float, pace: float) -> None
         rows.append({"time": started + pace * 88, "kind": "resumed", "step": 88})
     if steps > 200:
         message = "step 240: KL v2 0.0112 > 0.01"
-        rows.append({"time": started + pace * 240, "kind": "guard", "step": 240, "message": message})
+        rows.append(
+            {"time": started + pace * 240, "kind": "guard", "step": 240, "message": message}
+        )
     (folder / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     saved = [r for r in rows if r["kind"] == "checkpoint"]
     lines = [
@@ -154,22 +156,27 @@ def _write_rollouts(folder: Path) -> None:
         (1.1, "…so she has 18 - 7 = 11 apples left. \\boxed{11}", 1.0),
         (-0.1, "Let me think about this step by step. First, the total [bold]损失🔥 is", 0.0),
     )
-    lines, nodes = [], []
+    lines, sections = [], []
     for index, (reward, text, formed) in enumerate(replies):
-        lines.append(
-            json.dumps(
-                {
-                    "group_idx": 0,
-                    "traj_idx": index,
-                    "total_reward": reward,
-                    "steps": [{"ac_len": 256, "metrics": {"format": formed}}],
-                }
-            )
-        )
-        nodes.append({"tag": "div", "attrs": {"title": "Policy Response"}, "children": [text]})
-    tree = {"root": {"children": [{"title": "do_group_rollout", "children": nodes}]}}
+        step = {"ac_len": 256, "metrics": {"format": formed}}
+        row = {"group_idx": 0, "traj_idx": index, "total_reward": reward, "steps": [step]}
+        lines.append(json.dumps(row))
+        said = {"messages": [{"role": "assistant", "content": text}]}
+        asked = {"messages": [{"role": "user", "content": "How many apples?"}]}
+        cells = [{"tag": "td", "children": [cell]} for cell in ("reward", f"{reward:.3f}")]
+        sections += [
+            _section("Prompt", [{"tag": "div", "children": [], "data": asked}]),
+            _section("Policy Response", [{"tag": "div", "children": [], "data": said}]),
+            _section("Reward", cells),
+        ]
+    tree = {"root": {"tag": "body", "children": [_section("Group Rollout", sections)]}}
     (folder / "train_rollout_summaries.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "train_logtree.json").write_text(json.dumps(tree))
+
+
+def _section(title: str, children: list[Any]) -> dict[str, Any]:
+    heading = {"tag": "h2", "children": [title]}
+    return {"tag": "section", "children": [heading, *children]}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A small chart for a panel: braille dots in cells, labels at the left, an axis with its marks.
 
 The upper series covers the lower in each cell, so that colours don't bleed. Without colour the
-curves differ by their dots, without Unicode by their letters. Knows `curves`; knows nothing of runs.
+curves differ by their dots, without Unicode by their letters. Knows nothing of runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def draw(
     labels = _labels(limits, rows)
     gutter = max(len(label) for label in labels.values()) + 1
     cells = _Cells(max(width - gutter, 2), rows)
-    ends = _x_range([t for _, t in curves], bad)
+    ends = (min(s.xs[0] for s in series if s.xs), max(s.xs[-1] for s in series if s.xs))
     place = _Place(cells, limits, ends, unicode)
     for number, (one, thinned) in sorted(enumerate(curves), key=lambda item: not item[1][0].faint):
         _draw_curve(place, number, one, thinned, colour)
@@ -142,11 +142,6 @@ class _Place:
     def dot(self, x: float, y: float) -> tuple[int, int]:
         across, down = self.fine
         return self._across(x, across), self._down(y, down)
-
-
-def _x_range(curves: Sequence[Thinned], bad: Sequence[float]) -> tuple[float, float]:
-    xs = [x for t in curves for x in (t.xs[:1] + t.xs[-1:])] + list(bad[:1]) + list(bad[-1:])
-    return min(xs), max(xs)
 
 
 def _labels(limits: Bounds, rows: int) -> dict[int, str]:

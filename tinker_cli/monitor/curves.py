@@ -1,7 +1,7 @@
-"""Curves made small enough to draw: thinning, gaps, a range that outliers can't spoil, tick labels.
+"""Curves made small enough to draw: thinning, gaps, a range that outliers can't spoil, labels.
 
-A thinned curve holds at most twice as many points as there are columns: each column keeps its lowest
-and its highest value, so that a spike of one step is seen. Knows numbers; draws nothing.
+A thinned curve holds at most twice as many points as there are columns: each column keeps its
+lowest and its highest value, so that a spike of one step is seen. Knows numbers; draws nothing.
 """
 
 from __future__ import annotations
@@ -219,4 +219,6 @@ def beyond(limits: Bounds, x_label: str = "step", *, log: bool = False) -> str:
     x, y = max(limits.clipped, key=lambda point: abs(point[1] - middle))
     worst = 10**y if log else y
     many = "point" if len(limits.clipped) == 1 else "points"
-    return f"{len(limits.clipped)} {many} beyond the chart, as far as {worst:.4g} at {x_label} {x:g}"
+    return (
+        f"{len(limits.clipped)} {many} beyond the chart, as far as {worst:.4g} at {x_label} {x:g}"
+    )

@@ -1,29 +1,31 @@
-"""The live screen: draws whole frames, listens to keys, and never touches the run but by `on_stop`.
+"""The live screen: looks at a run's files, draws when something has changed, listens to keys.
 
-Frames go to the terminal's other screen in one synchronised write, so that nothing flickers and
-the scrollback stays as it was. Knows the terminal; what a frame holds is in `panels`.
+It never touches the run but by `on_stop`. What a frame holds is in `panels`, how it reaches the
+terminal in `terminal`.
 """
 
 from __future__ import annotations
 
 import io
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from tinker_cli import console
+from tinker_cli.monitor import terminal
 from tinker_cli.monitor.facts import RunFacts
 from tinker_cli.monitor.keyboard import keys
-from tinker_cli.monitor.panels import View, screen
+from tinker_cli.monitor.panels import screen_lines
+from tinker_cli.monitor.view import X_AXES, View
 
 LOOK_SECONDS = 0.25  # how often the files are looked at
 CLOCK_SECONDS = 1.0  # how often the elapsed time is drawn while nothing else changes
+DRAW_SHARE = 10  # after a frame the screen rests so many times as long as the frame took
 SMOOTHING = (0.0, 0.5, 0.8, 0.9, 0.95)
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"
+LAST_FRAME_LINES = 24  # of the screen that stays in the scrollback when the run has ended
 
 
 def watch(
@@ -31,32 +33,43 @@ def watch(
 ) -> str:
     """Show a run until it ends or a person leaves: "ended", "detached" or "interrupted".
 
-    `on_stop(now)` is called when the person asks for the run to end.
+    `on_stop(now)` is called when the person asks for the run to end. Without `until_end` the screen
+    of an ended run stays until the person leaves it.
     """
     facts = RunFacts(run)
-    view = View(colour=console.wants_colour(), unicode=console.supports_unicode())
-    sys.stdout.write(_ENTER)
+    view = terminal_view()
+    view.can_stop = on_stop is not None and not facts.has_ended
+    how = "interrupted"
     try:
-        with keys() as keyboard:
+        with terminal.other_screen(), keys() as keyboard:
             how = _loop(facts, view, keyboard.press, on_stop, until_end)
     except KeyboardInterrupt:
-        how = "interrupted"
-    finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-    if how == "ended":
+        pass
+    if how == "ended" or (how == "detached" and facts.has_ended):
         facts.refresh()
-        console.write(frame(facts, view, console.width(), min(console.height(), 24)).rstrip())
+        print_frame(facts, view)
     return how
 
 
-def frame(facts: RunFacts, view: View, width: int, height: int) -> str:
-    """One frame as text with its escape codes (none without colour)."""
+def terminal_view() -> View:
+    """What the terminal of stdout can show."""
+    return View(colour=console.wants_colour(), unicode=console.supports_unicode())
+
+
+def print_frame(facts: RunFacts, view: View | None = None) -> None:
+    """Print the screen once, without its line of keys, on stdout."""
+    view = view or terminal_view()
+    height = min(max(console.height() - 1, 12), LAST_FRAME_LINES)
+    lines = screen_lines(facts, view, console.width(), height + 1)[:-1]
+    console.write("\n".join(line.rstrip() for line in as_text(lines, view, console.width())))
+
+
+def as_text(lines: list[Text], view: View, width: int) -> list[str]:
+    """The lines with their escape codes; none without colour."""
     out = io.StringIO()
     printer = Console(
         file=out,
         width=width,
-        height=height,
         force_terminal=view.colour,
         color_system="truecolor" if view.colour else None,
         no_color=not view.colour,
@@ -65,8 +78,17 @@ def frame(facts: RunFacts, view: View, width: int, height: int) -> str:
         highlight=False,
         legacy_windows=False,
     )
-    printer.print(screen(facts, view, width, height), end="")
-    return out.getvalue()
+    for line in lines:
+        printer.print(line, no_wrap=True, overflow="crop", crop=True)
+    return out.getvalue().split("\n")[: len(lines)]
+
+
+def _filled(lines: list[Text], width: int, height: int) -> list[Text]:
+    """As many lines as the screen has, each as wide: what was there before is covered."""
+    whole = [*lines, *(Text("") for _ in range(height - len(lines)))]
+    for line in whole:
+        line.truncate(width, pad=True)
+    return whole
 
 
 def _loop(
@@ -76,47 +98,45 @@ def _loop(
     on_stop: Callable[[bool], None] | None,
     until_end: bool,
 ) -> str:
-    drawn, size = 0.0, (0, 0)
-    changed = True
+    drawn, took, size = 0.0, 0.0, (0, 0)
+    pressed = changed = True
     while True:
         now = time.monotonic()
         here = (console.width(), console.height())
-        if changed or here != size or now - drawn > CLOCK_SECONDS:
-            _draw(facts, view, *here)
-            drawn, size = now, here
+        rested = now - drawn > min(DRAW_SHARE * took, 60.0)
+        due = rested and (changed or (now - drawn > CLOCK_SECONDS and not facts.has_ended))
+        if pressed or here != size or due:
+            terminal.draw(as_text(_filled(screen_lines(facts, view, *here), *here), view, here[0]))
+            drawn, size, changed = time.monotonic(), here, False
+            took = drawn - now
         if until_end and facts.has_ended and facts.status is not None:
             return "ended"
         key = press(LOOK_SECONDS)
         if key == "q" and not view.asking:
             return "detached"
-        changed = _pressed(key, view, on_stop) if key else False
+        pressed = bool(key) and _pressed(key, view, facts, on_stop)
         changed |= facts.refresh()
 
 
-def _draw(facts: RunFacts, view: View, width: int, height: int) -> None:
-    lines = frame(facts, view, width, height - 1).split("\n")[: height - 1]
-    sys.stdout.write(_BEGIN + "\x1b[K\n".join(lines) + "\x1b[K" + _END)
-    sys.stdout.flush()
-
-
-def _pressed(key: str, view: View, on_stop: Callable[[bool], None] | None) -> bool:
+def _pressed(key: str, view: View, facts: RunFacts, on_stop: Callable[[bool], None] | None) -> bool:
+    """Do what a key asks for; True if the screen is to be drawn anew."""
+    view.said = ""
     if view.asking:
         view.asking = False
         if key in "yY" and on_stop is not None:
             on_stop(False)
+            view.said = "stopping after this step, with a checkpoint; q leaves the screen"
     elif key == "s":
-        view.asking = on_stop is not None
+        view.asking = view.can_stop and not facts.has_ended
     elif key == "\t":
         view.page += 1
     elif key == "x":
-        view.by_time = not view.by_time
+        axes = [axis for axis in X_AXES if facts.has_axis(axis)]
+        view.x = axes[(axes.index(view.x) + 1) % len(axes)] if view.x in axes else "step"
     elif key in "+=":
-        at = SMOOTHING.index(view.smoothing)
-        view.smoothing = SMOOTHING[min(at + 1, len(SMOOTHING) - 1)]
-    elif key == "-":
+        view.smoothing = SMOOTHING[min(SMOOTHING.index(view.smoothing) + 1, len(SMOOTHING) - 1)]
+    elif key in "-_":
         view.smoothing = SMOOTHING[max(SMOOTHING.index(view.smoothing) - 1, 0)]
-    elif key == "?":
+    elif key in "?h":
         view.help = not view.help
-    else:
-        return False
     return True

@@ -6,13 +6,16 @@ Knows files through `runs`; knows nothing of how facts are drawn.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from tinker_cli.errors import UsageError
-from tinker_cli.runs.checkpoints import read_checkpoints
-from tinker_cli.runs.describe import RunDescription, read_run_json
+from tinker_cli.runs.checkpoints import CHECKPOINTS_NAME, read_checkpoints
+from tinker_cli.runs.describe import RUN_NAME, RunDescription, read_run_json
 from tinker_cli.runs.events import EVENTS_NAME, read_events
 from tinker_cli.runs.frame import Column
 from tinker_cli.runs.metrics import MetricsReader
@@ -22,7 +25,14 @@ from tinker_cli.runs.status import Status, effective_state, read_status
 
 LOG_NAME = "trainer.log"
 LOG_TAIL_BYTES = 4096
+LOG_LINES = 4  # kept of the log's end
+SAMPLE_SECONDS = 2.0  # between two looks at what the model said
 RECENT_STEPS = 10  # the last steps that the time left is reckoned from
+AXES = {
+    "time": ("time/total", "time/step"),
+    "tokens": ("tokens/cumulative/trained", "num_tokens", "env/all/total_ac_tokens"),
+    "cost": ("cost/cumulative_usd",),
+}
 ENDED = ("finished", "stopped", "failed", "crashed")
 
 
@@ -38,9 +48,15 @@ class RunFacts:
     note: str | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
+    checkpoint_time: float | None = None  # seconds since the epoch
+    resumes: list[int] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
-    log_line: str = ""
+    log_lines: list[str] = field(default_factory=list)
     _marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _columns: dict[str, Column | None] = field(default_factory=dict)
+    _clocks: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    _samples_due: bool = True
+    _samples_next: float = 0.0
 
     def __post_init__(self) -> None:
         self.reader = MetricsReader(self.run)
@@ -49,25 +65,45 @@ class RunFacts:
     def refresh(self) -> bool:
         """Look at every file; True if anything that is shown has changed."""
         changed = self.reader.poll()
+        if changed:
+            self._samples_due = True
+            self._columns.clear()
+            self._clocks.clear()
         status = read_status(self.run)
         changed |= status != self.status
         self.status = status
         state, note = effective_state(self.run, status)
         changed |= (state, note) != (self.state, self.note)
         self.state, self.note = state, note
-        if self.description is None:
-            self.description = read_run_json(self.run)
+        if self._touched(RUN_NAME):
+            self.description, changed = read_run_json(self.run), True
         if self._touched(EVENTS_NAME):
-            self.events, changed = read_events(self.run), True
-        if self._touched("checkpoints.jsonl"):
+            self._read_events()
+            changed = True
+        if self._touched(CHECKPOINTS_NAME):
             rows, _ = read_checkpoints(self.run)
-            self.checkpoints = [row.step for row in rows if row.step is not None]
+            steps = [row.step if row.step is not None else row.batch for row in rows]
+            self.checkpoints = [step for step in steps if step is not None]
             changed = True
         if self._touched(LOG_NAME):
-            self.log_line, changed = self._last_log_line(), True
-        if changed:
-            self.samples = newest_sample(self.run)
-        return changed
+            self.log_lines, changed = self._last_log_lines(), True
+        return self._read_samples() or changed
+
+    def _read_samples(self) -> bool:
+        """Look for new replies after new rows, but not more often than a person reads."""
+        now = time.monotonic()
+        if not self._samples_due or self.kind != "rl" or now < self._samples_next:
+            return False
+        self._samples_due, self._samples_next = False, now + SAMPLE_SECONDS
+        before, self.samples = self.samples, newest_sample(self.run)
+        return self.samples != before
+
+    def _read_events(self) -> None:
+        self.events = read_events(self.run)
+        steps = [e.get("step") for e in self.events if e["kind"] == "resumed"]
+        self.resumes = [step for step in steps if isinstance(step, int)]
+        times = [e.get("time") for e in self.events if e["kind"] == "checkpoint"]
+        self.checkpoint_time = times[-1] if times and isinstance(times[-1], float) else None
 
     def _touched(self, name: str) -> bool:
         try:
@@ -80,14 +116,14 @@ class RunFacts:
         self._marks[name] = mark
         return True
 
-    def _last_log_line(self) -> str:
+    def _last_log_lines(self) -> list[str]:
         try:
             with (self.run / LOG_NAME).open("rb") as stream:
                 stream.seek(max(0, stream.seek(0, 2) - LOG_TAIL_BYTES))
                 lines = stream.read().decode("utf-8", "replace").split("\n")
         except OSError:
-            return ""
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+            return []
+        return [line.strip() for line in lines if line.strip()][-LOG_LINES:]
 
     @property
     def kind(self) -> str:
@@ -103,11 +139,46 @@ class RunFacts:
 
     def column(self, name: str) -> Column | None:
         """A metric by name or alias; None if the run has none."""
-        try:
-            key = resolve_name(name, self.reader.frame.keys())
-        except UsageError:
-            return None
-        return self.reader.frame.column(key)
+        if name not in self._columns:
+            try:
+                key = resolve_name(name, self.reader.frame.keys())
+            except UsageError:
+                self._columns[name] = None
+            else:
+                self._columns[name] = self.reader.frame.column(key)
+        return self._columns[name]
+
+    def newest_row(self) -> dict[str, float]:
+        """The row of the last step that has a time; {} before there is one."""
+        column = self.column("time")
+        return self.reader.frame.row(column.steps[-1]) if column and column.steps else {}
+
+    def has_axis(self, axis: str) -> bool:
+        """True if the run's metrics tell how far along `axis` each step is."""
+        return axis == "step" or any(self.column(key) for key in AXES[axis])
+
+    def along(self, axis: str, step: float) -> float:
+        """Where a step is on an axis: itself, seconds, tokens or dollars spent by then."""
+        if axis == "step":
+            return step
+        steps, spent = self._clock(axis)
+        at = bisect_right(steps, step)
+        return spent[at - 1] if at else 0.0
+
+    def along_all(self, axis: str, column: Column) -> Sequence[float]:
+        """The x of each point of a column."""
+        if axis == "step":
+            return column.steps
+        return [self.along(axis, step) for step in column.steps]
+
+    def _clock(self, axis: str) -> tuple[list[int], list[float]]:
+        if axis not in self._clocks:
+            column = next((c for key in AXES[axis] if (c := self.column(key))), None)
+            steps, values = column.finite() if column is not None else ([], [])
+            if column is not None and "cumulative" not in column.key:
+                values = list(accumulate(values))
+            self._clocks[axis] = (steps, values)
+        return self._clocks[axis]
 
     def last(self, name: str) -> float | None:
         """The newest finite value of a metric."""
@@ -124,7 +195,7 @@ class RunFacts:
 
     def step_seconds(self) -> float | None:
         """The mean time of the recent steps."""
-        column = self.column("time/total") or self.column("time/step")
+        column = self.column("time")
         values = column.finite()[1][-RECENT_STEPS:] if column is not None else []
         if values:
             return sum(values) / len(values)

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from tinker_cli.monitor.facts import RunFacts
-from tinker_cli.monitor.panels import View, screen
+from tinker_cli.monitor.panels import screen
+from tinker_cli.monitor.view import View
 
 WIDTH, HEIGHT = 110, 32  # characters; fits a README
 

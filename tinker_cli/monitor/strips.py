@@ -1,0 +1,203 @@
+"""The lines above and below the panels: where the run is, its pace and cost, what it says.
+
+Text of models and users comes without control codes and is never markup.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from rich.text import Text
+
+from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET
+from tinker_cli.monitor.facts import RunFacts
+from tinker_cli.monitor.view import View
+from tinker_cli.runs.status import duration
+
+STATES = {
+    "running": COLOURS[2],
+    "finished": COLOURS[2],
+    "starting": COLOURS[0],
+    "paused": COLOURS[1],
+    "stalled": COLOURS[1],
+    "stopping": COLOURS[1],
+    "stopped": COLOURS[1],
+    "failed": ALARM,
+    "crashed": ALARM,
+}
+SIGNS = {"finished": "✓ ", "failed": "✗ ", "crashed": "✗ ", "paused": "◐ ", "running": "● "}
+LONG_HELP = (
+    "q       leave; the run goes on",
+    "s       finish the step, save a checkpoint, end the run (asks first)",
+    "tab     the other curves            x   step, time, tokens or cost along the x axis",
+    "+ -     smooth more, less; the raw curve stays faint behind",
+    "┴ a checkpoint   ┊ resumed here   × not a number   ▲ beyond the chart   ┄ KL limit",
+)
+PHASES = {
+    "rl": (
+        ("sampling", ("time/sampling",)),
+        ("train", ("time/train_step",)),
+        ("eval", ("time/run_evals", "time/evals")),
+        ("save", ("time/save_checkpoint", "time/save_checkpoint_async")),
+    ),
+    "sl": (
+        ("data", ("time/get_batch",)),
+        ("train", ("time/finish_batch", "time/submit_batch")),
+        ("eval", ("time/evals",)),
+        ("save", ("time/save_checkpoint",)),
+    ),
+}
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\s]+")
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, without escape sequences, control or direction codes."""
+    return _CONTROLS.sub(" ", _ESCAPES.sub("", text)).strip()
+
+
+def header(facts: RunFacts, view: View, width: int) -> list[Text]:
+    """Name, state and place; a bar with pace and cost; a note where the state needs one."""
+    lines = [_title(facts, view, width), _progress(facts, view, width)]
+    if facts.note:
+        note = f" {view.plain('⚠')} {one_line(facts.note)}"
+        lines.append(_cut(Text(note, style=STATES.get(facts.state, COLOURS[1])), width, view))
+    return lines
+
+
+def _title(facts: RunFacts, view: View, width: int) -> Text:
+    described, status = facts.description, facts.status
+    dot = view.plain(" · ")
+    left = Text(f" {one_line(facts.run.name)}", style="bold")
+    sign = SIGNS.get(facts.state, "") if view.unicode else ""
+    state = Text(f"{sign}{facts.state}", style=STATES.get(facts.state, ""))
+    model = one_line(described.model or "") if described else ""
+    backend = one_line(described.backend or "") if described else ""
+    step = status.step if status else len(facts.reader.frame)
+    total = status.total_steps if status else None
+    place = f"step {step}/{total}" if total else f"step {step}"
+    right = Text(place, style="bold")
+    if total:
+        right.append(f"   {100 * step / total:.0f} %")
+    if (elapsed := facts.elapsed()) is not None:
+        right.append(f"   {duration(elapsed)}")
+    left_over = facts.seconds_left()
+    if left_over is not None and not facts.has_ended:
+        right.append(f"{dot}{duration(left_over)} left")
+    for parts in ((model, backend), (model,), ()):
+        words = dot.join(part for part in parts if part)
+        middle = Text("   ") + Text(words, style=QUIET) + Text(dot if words else "") + state
+        if left.cell_len + middle.cell_len + right.cell_len + 2 <= width:
+            break
+    return _ends(left + middle, right + Text(" "), width, view)
+
+
+def _progress(facts: RunFacts, view: View, width: int) -> Text:
+    status = facts.status
+    step, total = (status.step, status.total_steps) if status else (0, None)
+    rates = []
+    if (pace := facts.step_seconds()) is not None:
+        rates.append(f"{pace:.3g} s/step")
+    if (rate := facts.tokens_a_second()) is not None:
+        rates.append(f"{rate / 1000:.1f}k tok/s" if rate >= 1000 else f"{rate:.0f} tok/s")
+    if (cost := facts.last("cost")) is not None:
+        share = f" of ~${cost * total / step:.2f}" if total and step and not facts.has_ended else ""
+        rates.append(f"${cost:.2f}{share}")
+    tail = view.plain(" · ").join(rates)
+    room = max(width - len(tail) - 4, 8)
+    done = round(min(max(step / total if total else 0.0, 0.0), 1.0) * room)
+    full, empty = ("━", "━" if view.colour else "┄") if view.unicode else ("#", "-")
+    bar = Text(" ") + Text(full * done, style=STATES.get(facts.state, COLOURS[2]))
+    bar.append(empty * (room - done), style=QUIET)
+    return _ends(bar, Text(tail + " "), width, view)
+
+
+def below(facts: RunFacts, view: View, width: int, *, roomy: bool) -> list[Text]:
+    """Time by phase, the newest sample, the last log line, alerts, and the keys."""
+    lines = [line for line in (_phases(facts, view, width),) if line is not None]
+    for sample in facts.samples[:2]:
+        cut = " (cut off)" if sample.truncated else ""
+        line = Text(f" {sample.label:<6}", style=QUIET) + Text(f"{sample.reward:>6.2f}  ")
+        words = Text(one_line(sample.text))
+        words.truncate(max(width - line.cell_len - len(cut) - 2, 4), overflow="ellipsis")
+        line.append(words.plain)
+        lines.append(_cut(line + Text(cut, style=COLOURS[1]), width, view))
+    for number, said in enumerate(facts.log_lines[-2:] if roomy else []):
+        word = "" if number else "log"
+        lines.append(_cut(Text(f" {word:<6} {one_line(said)}", style=QUIET), width, view))
+    lines.append(_ends(_alert(facts, view), _last_checkpoint(facts, view), width, view))
+    lines += _keys(view, width)
+    return lines
+
+
+def _keys(view: View, width: int) -> list[Text]:
+    if view.asking:
+        question = " Stop the run after this step, with a checkpoint?   y yes   any other key no"
+        return [_cut(Text(question, style=f"bold {COLOURS[1]}"), width, view)]
+    if view.help:
+        return [_cut(Text(f" {line}"), width, view) for line in LONG_HELP]
+    smoothing = f" ({view.smoothing:g})" if view.smoothing else ""
+    stop = "s stop   " if view.can_stop else ""
+    words = f" q detach   {stop}tab panels   x axis: {view.x}   +/- smoothing{smoothing}   ? help"
+    if view.said:
+        words = f" {view.said}"
+    return [_cut(Text(words, style=QUIET), width, view)]
+
+
+def _phases(facts: RunFacts, view: View, width: int) -> Text | None:
+    """Where the time of the newest step went."""
+    row = facts.newest_row()
+    total = row.get("time/total") or row.get("time/step")
+    if not total or not total < float("inf"):
+        return None
+    spent = [(n, sum(row.get(key, 0.0) for key in keys)) for n, keys in PHASES[facts.kind]]
+    spent = [(name, seconds) for name, seconds in spent if seconds > 0.005 * total]
+    known = sum(seconds for _, seconds in spent)
+    total = max(total, known)
+    if total - known > 0.005 * total:
+        spent.append(("other", total - known))
+    words = [f" {name} {100 * seconds / total:.0f} %" for name, seconds in spent]
+    room = max(min(width - sum(map(len, words)) - 10 - 2 * len(spent), 60), len(spent))
+    line = Text(" time   ", style=QUIET)
+    block = "█" if view.unicode else "#"
+    for number, ((_, seconds), word) in enumerate(zip(spent, words, strict=True)):
+        colour = COLOURS[number % len(COLOURS)]
+        line.append(block * max(round(room * seconds / total), 1), style=colour)
+        line.append(f"{word}  ")
+    return _cut(line, width, view)
+
+
+def _alert(facts: RunFacts, view: View) -> Text:
+    alerts = facts.alerts()
+    if not alerts:
+        return Text("")
+    more = f" (and {len(alerts) - 1} before)" if len(alerts) > 1 else ""
+    return Text(f" {view.plain('⚠')} {one_line(alerts[-1])}{more}", style=COLOURS[1])
+
+
+def _last_checkpoint(facts: RunFacts, view: View) -> Text:
+    name = facts.status.last_checkpoint if facts.status else None
+    if not name:
+        return Text("no checkpoint yet ", style=QUIET)
+    at = facts.checkpoint_time
+    ago = ""
+    if at is not None and not facts.has_ended:
+        ago = f"{view.plain(' · ')}{duration(max(0.0, time.time() - at))} ago"
+    return Text(f"checkpoint {one_line(name)}{ago} ", style=QUIET)
+
+
+def _ends(left: Text, right: Text, width: int, view: View) -> Text:
+    """`left` and `right` at the two ends of a line; the left one gives way."""
+    gap = width - left.cell_len - right.cell_len
+    if gap < 1:
+        left.truncate(max(width - right.cell_len - 1, 1), overflow="ellipsis")
+        gap = max(width - left.cell_len - right.cell_len, 0)
+    return _cut(left + Text(" " * gap) + right, width, view)
+
+
+def _cut(text: Text, width: int, view: View) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    if not view.unicode:
+        text.plain = text.plain.translate({ord("…"): "."})
+    return text

@@ -1,0 +1,53 @@
+"""The terminal of a live screen: entered, drawn to in whole frames, and always put back.
+
+A frame is one write within a synchronised update, to the terminal's other screen, so that nothing
+flickers and the scrollback stays as it was. Knows bytes; knows nothing of what a frame holds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?2026l\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+_BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
+_DEADLY = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def other_screen() -> Iterator[None]:
+    """Show another screen within the block; the old one comes back whatever ends the block.
+
+    A SIGTERM or SIGHUP ends the block as SystemExit with the code a shell gives such an end.
+    """
+    before = {number: signal.signal(number, _leave) for number in _DEADLY}
+    _write(ENTER)
+    try:
+        yield
+    finally:
+        _write(LEAVE)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def draw(lines: list[str]) -> None:
+    """Replace what is on the screen by `lines`, each as wide as the screen.
+
+    A line that ended in "erase to the right" would lose its last column where wrapping is off.
+    """
+    _write(_BEGIN + "\r\n".join(lines) + _END)
+
+
+def _write(text: str) -> None:
+    sys.stdout.flush()
+    data = memoryview(text.encode(sys.stdout.encoding or "ascii", "replace"))
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
