@@ -150,7 +150,7 @@ def test_reading_in_pieces_is_reading_at_once(
         at += size
         reader.poll()
     whole = read_metrics(path)
-    assert list(reader.frame.rows()) == pytest.approx(list(whole.frame.rows()), nan_ok=True)
+    assert repr(list(reader.frame.rows())) == repr(list(whole.frame.rows()))
     last: dict[int, float | None] = {}
     for row in rows:
         if row["a"] is not None or row["step"] not in last:
