@@ -134,7 +134,7 @@ class _Picture:
         low, high = limits.low, limits.high
         plotext.ylim(low, high)
         values = [low + (high - low) * i / 4 for i in range(5)]
-        shown = [10**v if self.log else v for v in values]
+        shown = [10 ** min(v, 308) if self.log else v for v in values]
         spacing = (shown[-1] - shown[0]) / 4
         plotext.yticks(values, [f"{v:.2g}" if self.log else tick(v, spacing) for v in shown])
         left = min(one.xs[0] for one, _ in curves if len(one.xs))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 TAIL = 0.05  # of the points at each end don't set the range by themselves
 OUTLIER_FACTOR = 8.0  # a range so many times the bulk's width was made by outliers
 FEWEST_FOR_CLIPPING = 40  # points; of fewer, none can be called an outlier
+LARGEST = 1e307  # either way; the distance between two larger numbers may not be one
 SAMPLE = 5000  # points that the percentiles are taken from
 
 
@@ -137,7 +138,8 @@ def bounds(
     are clipped. ValueError if nothing is finite.
     """
     drawn = [(x, y) for _, t in curves for x, y in zip(t.xs, t.ys, strict=True)]
-    low, high = min(y for _, y in drawn), max(y for _, y in drawn)
+    low = max(min(y for _, y in drawn), -LARGEST)
+    high = min(max(y for _, y in drawn), LARGEST)
     values = sorted(v for one, _ in curves for v in _sample(one, log))
     tail = int(len(values) * TAIL)
     middle_low, middle_high = values[tail], values[-1 - tail]
@@ -188,6 +190,18 @@ def tick(value: float, spread: float) -> str:
             scale = limit if sign != "k" else 1e3
             return f"{value / scale:.{_digits(spread / scale)}f}{sign}"
     return f"{value:.{_digits(spread)}f}"
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A number in few signs: 0.00231, 42.3k, 1.2e-07."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    for limit, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if limit <= abs(value) < 1e15:
+            return f"{value / (limit if sign != 'k' else 1e3):.{digits}g}{sign}"
+    if 10 ** (digits - 1) <= abs(value) < 1e4:
+        return f"{value:.0f}"
+    return f"{value:.{digits}g}"
 
 
 def _digits(spread: float) -> int:

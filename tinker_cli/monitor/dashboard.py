@@ -83,7 +83,7 @@ def as_text(lines: list[Text], view: View, width: int) -> list[str]:
     return out.getvalue().split("\n")[: len(lines)]
 
 
-def _filled(lines: list[Text], width: int, height: int) -> list[Text]:
+def filled(lines: list[Text], width: int, height: int) -> list[Text]:
     """As many lines as the screen has, each as wide: what was there before is covered."""
     whole = [*lines, *(Text("") for _ in range(height - len(lines)))]
     for line in whole:
@@ -106,7 +106,7 @@ def _loop(
         rested = now - drawn > min(DRAW_SHARE * took, 60.0)
         due = rested and (changed or (now - drawn > CLOCK_SECONDS and not facts.has_ended))
         if pressed or here != size or due:
-            terminal.draw(as_text(_filled(screen_lines(facts, view, *here), *here), view, here[0]))
+            terminal.draw(as_text(filled(screen_lines(facts, view, *here), *here), view, here[0]))
             drawn, size, changed = time.monotonic(), here, False
             took = drawn - now
         if until_end and facts.has_ended and facts.status is not None:

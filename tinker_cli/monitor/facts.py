@@ -53,7 +53,9 @@ class RunFacts:
     samples: list[SampleLine] = field(default_factory=list)
     log_lines: list[str] = field(default_factory=list)
     _marks: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _columns: dict[str, Column | None] = field(default_factory=dict)
+    _columns: dict[str, Column] = field(default_factory=dict)
+    _names: dict[str, str | None] = field(default_factory=dict)
+    _keys_known: int = 0
     _clocks: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
     _samples_due: bool = True
     _samples_next: float = 0.0
@@ -137,16 +139,27 @@ class RunFacts:
         """True if nothing will be written any more."""
         return self.state in ENDED or self.status is None
 
+    def key(self, name: str) -> str | None:
+        """The full name of a metric; None if the run has none of that name."""
+        keys = self.reader.frame.keys()
+        if len(keys) != self._keys_known:  # a name that was unknown may be known by now
+            self._names.clear()
+            self._keys_known = len(keys)
+        if name not in self._names:
+            try:
+                self._names[name] = resolve_name(name, keys)
+            except UsageError:
+                self._names[name] = None
+        return self._names[name]
+
     def column(self, name: str) -> Column | None:
         """A metric by name or alias; None if the run has none."""
-        if name not in self._columns:
-            try:
-                key = resolve_name(name, self.reader.frame.keys())
-            except UsageError:
-                self._columns[name] = None
-            else:
-                self._columns[name] = self.reader.frame.column(key)
-        return self._columns[name]
+        key = self.key(name)
+        if key is None:
+            return None
+        if key not in self._columns:
+            self._columns[key] = self.reader.frame.column(key)
+        return self._columns[key]
 
     def newest_row(self) -> dict[str, float]:
         """The row of the last step that has a time; {} before there is one."""

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET, Marks, draw
-from tinker_cli.monitor.curves import Series, beyond
+from tinker_cli.monitor.curves import Series, beyond, short
 from tinker_cli.monitor.facts import RunFacts
 from tinker_cli.monitor.strips import below, header
 from tinker_cli.monitor.view import View
@@ -139,8 +139,11 @@ def _panel(facts: RunFacts, view: View, spec: Spec, width: int, height: int) -> 
         notes.append(f"{len(drawing.bad)} NaN @ {where}{' ..' if len(drawing.bad) > 2 else ''}")
     if drawing.limits is not None and drawing.limits.clipped:
         notes.append(beyond(drawing.limits, view.x))
-    title = Text(f" {view.plain(spec.title)} ", style="bold")
     right = _latest(found, series, view)
+    words = view.plain(spec.title)
+    if len(words) + right.cell_len + 8 > width:  # the values say more than the rest of the title
+        words = words.split(" ")[0]
+    title = Text(f" {words} ", style="bold")
     return _framed(title, right, drawing.lines, "  ".join(notes), width, height, view)
 
 
@@ -178,7 +181,7 @@ def _latest(found: list[tuple[str, Column]], series: list[Series], view: View) -
         sign = "○ " if series[number].points and view.unicode else ""
         at = f" @ {steps[-1]}" if series[number].points else ""
         colour = COLOURS[number % len(COLOURS)]
-        text.append(f"{sign}{word + ' ' if word else ''}{values[-1]:.3g}{at} ", style=colour)
+        text.append(f"{sign}{word + ' ' if word else ''}{short(values[-1])}{at} ", style=colour)
         if not word and not series[number].points:
             text.append(_move(values, view), style=QUIET)
         text.append(" ")
@@ -197,7 +200,7 @@ def _move(values: list[float], view: View) -> str:
     if change == 0 or not abs(change) < float("inf"):
         return ""
     up, down = ("▲", "▼") if view.unicode else ("+", "-")
-    return f"{up if change > 0 else down} {abs(change):.2g} "
+    return f"{up if change > 0 else down} {short(abs(change), 2)} "
 
 
 def _series(facts: RunFacts, column: Column, view: View, word: str) -> list[Series]:
@@ -225,7 +228,8 @@ def _groups_panel(facts: RunFacts, view: View, width: int, height: int) -> list[
         values = column.finite()[1] if column is not None else []
         shares.append(_means(values, width - 2))
         newest = 100 * values[-1] if values else 0.0
-        right.append(f"{mark} {name.replace('_', ' ')} {newest:.0f} % ", style=colour)
+        word = name.replace("_", " ") if width >= 56 else name.removeprefix("all_")
+        right.append(f"{mark} {word} {newest:.0f}{' %' if width >= 45 else '%'} ", style=colour)
     across = min((len(s) for s in shares), default=0)
     rows = height - 2
     body = []

@@ -2,59 +2,91 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
 from tinker_cli import console
 from tinker_cli.monitor.facts import RunFacts
+from tinker_cli.monitor.strips import one_line
 from tinker_cli.runs.names import label
 
 POLL_SECONDS = 0.2
-RL_NAMES = ("reward", "test_reward", "kl_v1", "entropy")
-SL_NAMES = ("nll", "test_nll", "lr")
+LONELY_SECONDS = 900.0  # a run without status.json that hasn't been written for so long has ended
+RL_NAMES = ("reward", "test_reward", "kl_v2", "entropy")
+SL_NAMES = ("nll", "test_nll")
+TOKEN_KEYS = ("num_tokens", "env/all/total_ac_tokens", "env/all/total_ob_tokens")
+TIME_KEYS = ("time/total", "time/step")
 
 
 def follow_plain(run: Path, *, as_json: bool = False) -> None:
     """Print each step as it comes, until the run has ended. With `as_json`, one object a step."""
     facts = RunFacts(run)
     seen: set[int] = set()
-    warned = 0
+    warned, state = 0, ""
     while True:
-        _print_new(facts, seen, as_json)
+        ended = _is_over(facts)
+        _print_new(facts, seen, as_json, last=ended)
         for message in facts.alerts()[warned:]:
-            console.say(f"warning: {message}")
+            console.say(f"warning: {one_line(message)}")
             warned += 1
-        if facts.has_ended and facts.status is not None:
-            facts.refresh()
-            _print_new(facts, seen, as_json, last=True)
+        if facts.state != state and facts.state in ("paused", "stalled", "stopping"):
+            note = f": {one_line(facts.note)}" if facts.note else ""
+            console.say(f"{run.name} is {facts.state}{note}")
+        state = facts.state
+        if ended:
+            if facts.state not in ("finished", "unknown"):
+                note = f": {one_line(facts.note)}" if facts.note else ""
+                console.say(f"{run.name} {facts.state}{note}")
             return
         time.sleep(POLL_SECONDS)
         facts.refresh()
 
 
-def _print_new(facts: RunFacts, seen: set[int], as_json: bool, *, last: bool = False) -> None:
+def _is_over(facts: RunFacts) -> bool:
+    """True if nothing more will come; all that there is has been read."""
+    if facts.status is not None:
+        if facts.has_ended:
+            facts.refresh()  # rows written between the last look and the end
+            facts.reader.settled()
+        return facts.has_ended
+    try:
+        written = facts.reader.path.stat().st_mtime
+    except OSError:
+        return False
+    return time.time() - written > LONELY_SECONDS
+
+
+def _print_new(facts: RunFacts, seen: set[int], as_json: bool, *, last: bool) -> None:
     """Rows of steps that are complete: a step may come in several rows, so the newest waits."""
     frame = facts.reader.frame
     done = facts.status.step if facts.status else 0
-    for step, row in list(frame.rows()):
+    if len(seen) == len(frame):
+        return
+    for step in [frame.steps[i] for i in frame.order()]:
         if step in seen or (step >= done and not last):
             continue
         seen.add(step)
+        row = frame.row(step)
         if as_json:
             console.emit_row({"step": step, **row})
         elif line := _line(facts, step, row):
             console.write(line)
+    sys.stdout.flush()
 
 
 def _line(facts: RunFacts, step: int, row: dict[str, float]) -> str:
     parts = []
     for name in RL_NAMES if facts.kind == "rl" else SL_NAMES:
-        column = facts.column(name)
-        if column is not None and column.key in row:
-            parts.append(f"{label(column.key)} {row[column.key]:.4g}")
+        key = facts.key(name)
+        if key is not None and key in row:
+            parts.append(f"{label(key)} {row[key]:.4g}")
     if not parts:
         return ""
-    seconds = row.get("time/total", row.get("time/step"))
+    seconds = next((row[key] for key in TIME_KEYS if key in row), None)
+    tokens = sum(row.get(key, 0.0) for key in TOKEN_KEYS)
+    if seconds and tokens:
+        parts.append(f"{tokens / seconds:.0f} tok/s")
     if seconds is not None:
         parts.append(f"{seconds:.1f} s")
     total = facts.status.total_steps if facts.status else None
