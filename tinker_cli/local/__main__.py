@@ -15,10 +15,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 KEY_VARIABLE = "TINKER_ENGINE_KEY"
+LOOK_SECONDS = 15.0  # how often clients that have gone are looked for
 SMALL_MODEL_PARAMETERS = 20_000_000  # below it a second thread costs more than it brings
 
 
@@ -66,7 +68,7 @@ def _build(options: argparse.Namespace) -> tuple[Any, Any]:
     import torch
 
     from tinker_cli import tiny
-    from tinker_cli.local.lora import load_base_model
+    from tinker_cli.local.lora import BaseModel, load_base_model
     from tinker_cli.local.scheduler import Scheduler
     from tinker_cli.local.server import make_app
     from tinker_cli.local.sessions import Sessions
@@ -77,11 +79,24 @@ def _build(options: argparse.Namespace) -> tuple[Any, Any]:
     parameters = sum(parameter.numel() for parameter in base.network.parameters())
     default = 1 if parameters < SMALL_MODEL_PARAMETERS else os.cpu_count() or 1
     torch.set_num_threads(options.threads or default)
+    store = Store(options.store)
+    store.sweep()
     scheduler = Scheduler()
+
+    def load(name: str, folder: str) -> BaseModel:
+        return load_base_model(name, folder, device=options.device, dtype=options.dtype)
+
     sessions = Sessions(
-        base, Store(options.store), scheduler, seed=options.seed, aliases=tuple(options.alias)
+        base, store, scheduler, seed=options.seed, aliases=tuple(options.alias), load=load
     )
+    threading.Thread(target=_look_after, args=(sessions,), daemon=True).start()
     return make_app(sessions, os.environ[KEY_VARIABLE]), scheduler
+
+
+def _look_after(sessions: Any) -> None:
+    while True:
+        time.sleep(LOOK_SECONDS)
+        sessions.look_after()
 
 
 def _bind(host: str, port: int) -> socket.socket:

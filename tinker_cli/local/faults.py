@@ -9,3 +9,11 @@ class ClientFault(Exception):
 
 class NotFound(ClientFault):
     """The request names a session, model, checkpoint or future that does not exist."""
+
+
+class TooLarge(ClientFault):
+    """The body is larger than the engine takes; `beginning` holds its first bytes."""
+
+    def __init__(self, message: str, beginning: bytes):
+        super().__init__(message)
+        self.beginning = beginning

@@ -73,9 +73,11 @@ class Learner:
         checked = [_checked(i, datum, loss, self.model) for i, datum in enumerate(data)]
         outputs: list[dict[str, Array]] = [{} for _ in data]
         total = 0.0
-        with self.model.wearing(self.adapter, training=not forward_only):
+        with self.model.training(self.adapter) as (leaves_a, leaves_b):
             for members in self._rectangles(data):
-                batch = _Rectangle([data[i] for i in members], [checked[i] for i in members])
+                batch = _Rectangle(
+                    [data[i] for i in members], [checked[i] for i in members], self.model.device
+                )
                 with torch.set_grad_enabled(not forward_only):
                     logprobs = target_logprobs(self.model, batch.tokens, batch.targets)
                     summed = loss.formula(logprobs, batch.inputs, settings).sum()
@@ -84,9 +86,10 @@ class Learner:
                 total += float(summed.detach())
                 rows = logprobs.detach().float().cpu().numpy()
                 for row, index in zip(rows, members, strict=True):
-                    outputs[index] = {"logprobs": row[: len(data[index].tokens)].copy()}
-            if not forward_only:
-                self._accumulate()
+                    outputs[index] = {"logprobs": _cut(row, checked[index]["target_tokens"])}
+        if not forward_only:
+            _add(self._grad_a, leaves_a)
+            _add(self._grad_b, leaves_b)
         tokens = sum(len(datum.tokens) for datum in data)
         return outputs, {"loss:sum": total, "num_tokens:sum": float(tokens)}
 
@@ -100,12 +103,6 @@ class Learner:
             rows = max(budget // width, 1)
             yield order[start : start + rows]
             start += rows
-
-    def _accumulate(self) -> None:
-        grad_a, grad_b = self.model.adapter_gradients(self.adapter)
-        for total, new in ((self._grad_a, grad_a), (self._grad_b, grad_b)):
-            for name, gradient in new.items():
-                total[name] = total[name] + gradient if name in total else gradient
 
     def step(self, settings: AdamSettings) -> dict[str, float]:
         """One AdamW step (decoupled weight decay) on the accumulated gradient, then clear it."""
@@ -148,13 +145,45 @@ class Learner:
             parameter.addcdiv_(first / correction1, denominator, value=-settings.learning_rate)
 
 
+def _add(totals: dict[str, Tensor], leaves: Mapping[str, Tensor]) -> None:
+    for name, leaf in leaves.items():
+        if leaf.grad is not None:
+            totals[name] = totals[name] + leaf.grad if name in totals else leaf.grad
+
+
+def _cut(row: Array, targets: Array) -> Array:
+    """A datum's part of a padded row: its length, and its own number of targets a token."""
+    row = row[: len(targets)]
+    if row.ndim == 2:
+        row = row[:, 0] if targets.ndim == 1 else row[:, : targets.shape[1]]
+    return row.copy()
+
+
+class _Pick(torch.autograd.Function):
+    """Log-softmax at some targets; backward reuses the logits' memory for their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        """logits (N, L, V) float32, targets (N, L, K) -> (N, L, K)."""
+        normaliser = torch.logsumexp(logits, -1, keepdim=True)
+        ctx.save_for_backward(targets, normaliser)
+        ctx.logits = logits
+        return logits.gather(-1, targets) - normaliser
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        targets, normaliser = ctx.saved_tensors
+        gradient = ctx.logits.sub_(normaliser).exp_().mul_(-grad.sum(-1, keepdim=True))
+        ctx.logits = None
+        return gradient.scatter_add_(-1, targets, grad), None
+
+
 def target_logprobs(model: BaseModel, tokens: Tensor, targets: Tensor) -> Tensor:
     """Log-probability (nats) of each target: tokens (N, L); targets (N, L) or (N, L, K)."""
     logits = model.network(input_ids=tokens, use_cache=False).logits.float()  # (N, L, V)
     wanted = targets if targets.dim() == 3 else targets.unsqueeze(-1)
-    picked = logits.gather(-1, wanted) - torch.logsumexp(logits, -1, keepdim=True)
-    result: Tensor = picked if targets.dim() == 3 else picked.squeeze(-1)
-    return result
+    picked: Tensor = _Pick.apply(logits, wanted)  # type: ignore[no-untyped-call]
+    return picked if targets.dim() == 3 else picked.squeeze(-1)
 
 
 def _checked(index: int, datum: Datum, loss: Loss, model: BaseModel) -> dict[str, Array]:
@@ -197,23 +226,25 @@ def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 class _Rectangle:
     """Datums padded on the right to one length; padding has weight, advantage and mask zero."""
 
-    def __init__(self, data: Sequence[Datum], arrays: Sequence[Mapping[str, Array]]):
+    def __init__(
+        self, data: Sequence[Datum], arrays: Sequence[Mapping[str, Array]], device: torch.device
+    ):
+        self._device = device
         width = max(len(datum.tokens) for datum in data)
-        self.tokens = torch.from_numpy(_padded([d.tokens for d in data], width, np.int64))
+        self.tokens = self._tensor([d.tokens for d in data], width, np.int64)
         targets = [a["target_tokens"] for a in arrays]
         top = max((t.shape[1] for t in targets if t.ndim == 2), default=0)
         if top:  # (N, L, K): rows with one target a token get K - 1 of weight zero
             arrays = [{name: _widened(value, top) for name, value in a.items()} for a in arrays]
-        self.targets = self._stack(arrays, "target_tokens", width, np.int64)
+        self.targets = self._tensor([a["target_tokens"] for a in arrays], width, np.int64)
         self.inputs = {
-            name: self._stack(arrays, name, width, np.float32)
+            name: self._tensor([a[name] for a in arrays], width, np.float32)
             for name in arrays[0]
             if name != "target_tokens"
         }
 
-    @staticmethod
-    def _stack(arrays: Sequence[Mapping[str, Array]], name: str, width: int, dtype: Any) -> Tensor:
-        return torch.from_numpy(_padded([a[name] for a in arrays], width, dtype))
+    def _tensor(self, rows: Sequence[Array], width: int, dtype: Any) -> Tensor:
+        return torch.from_numpy(_padded(rows, width, dtype)).to(self._device)
 
 
 def _widened(value: Array, top: int) -> Array:

@@ -1,8 +1,8 @@
 """A base model and the LoRA adapters that take turns on it.
 
-An adapted layer computes with one effective weight, W + (alpha/rank) B A, folded once for a whole
-batch; backward leaves the gradient of that weight, from which those of A and B follow exactly:
-dB = s dW A^T, dA = s B^T dW. Learner and sampler use the same folded weights, so they agree.
+An adapted layer computes with one effective weight, W + (alpha/rank) B A. For training it is folded
+inside an autograd function whose backward needs no gradient of W: dB = s g^T (x A^T) and
+dA = s (g B)^T x, both of low rank. Learner and sampler compute the same function.
 Knows torch modules; knows nothing of losses, requests or files.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,24 +19,79 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tinker_cli.local.decoder import Decoder, is_served
 from tinker_cli.local.faults import ClientFault
 
 LORA_ALPHA = 32.0  # as the service's adapters: scale = alpha / rank
 MAX_RANK = 512
+KEEP_FOLDED_NUMBERS = 50_000_000  # adapted weights up to this are kept folded, not folded per use
+
+
+def fold(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """W + scale B A in W's type: weight (out, in), a (rank, in), b (out, rank)."""
+    return torch.add(weight, (b @ a).to(weight.dtype), alpha=scale)
+
+
+class _Adapted(torch.autograd.Function):
+    """y = x (W + s B A)^T + bias, with gradients of x, A and B only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        a: Tensor,
+        b: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        scale: float,
+        folded: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(x, a, b, weight, folded)
+        ctx.scale = scale
+        return F.linear(x, fold(weight, a, b, scale) if folded is None else folded, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, a, b, weight, folded = ctx.saved_tensors
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = grad @ (fold(weight, a, b, ctx.scale) if folded is None else folded)
+        g = grad.reshape(-1, grad.shape[-1])  # (tokens, out)
+        flat = x.reshape(-1, x.shape[-1])  # (tokens, in)
+        low_a, low_b = a.to(x.dtype), b.to(x.dtype)
+        grad_b = (g.T @ (flat @ low_a.T)).float() * ctx.scale  # (out, rank)
+        grad_a = ((g @ low_b).T @ flat).float() * ctx.scale  # (rank, in)
+        return grad_x, grad_a, grad_b, None, None, None, None
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What a layer trains with: the adapter's leaves, and the folded weight where it is kept."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
+    folded: Tensor | None
 
 
 class FoldedLinear(nn.Module):
     """A frozen linear layer whose weight can be exchanged for an effective one."""
 
-    def __init__(self, base: nn.Linear):
+    def __init__(self, weight: Tensor, bias: Tensor | None):
         super().__init__()
-        self.weight = base.weight  # (out, in), frozen
-        self.bias = base.bias
-        self.in_features, self.out_features = base.in_features, base.out_features
+        self.weight = nn.Parameter(weight, requires_grad=False)  # (out, in)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        self.out_features, self.in_features = weight.shape
         self.effective: Tensor | None = None
+        self.training_with: _Training | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
+        if (lora := self.training_with) is not None:
+            out: Tensor = _Adapted.apply(  # type: ignore[no-untyped-call]
+                x, lora.a, lora.b, self.weight, self.bias, lora.scale, lora.folded
+            )
+            return out
         weight = self.weight if self.effective is None else self.effective
         return F.linear(x, weight, self.bias)
 
@@ -52,7 +107,7 @@ class LoraShape:
 
     def covers(self, name: str) -> bool:
         """True if the layer of that name gets an adapter."""
-        if name == "lm_head":
+        if name.rpartition(".")[2] in ("lm_head", "embed_out"):
             return self.train_unembed
         return self.train_attn if "attn" in name or "attention" in name else self.train_mlp
 
@@ -112,6 +167,7 @@ class BaseModel:
         for parameter in network.parameters():
             parameter.requires_grad_(False)
         network.eval()
+        self.decoder = Decoder(network, self.layers) if is_served(network) else None
 
     def new_adapter(self, shape: LoraShape, seed: int) -> Adapter:
         """A fresh adapter: A uniform as torch's Linear, B zero, so that it changes nothing yet."""
@@ -130,43 +186,60 @@ class BaseModel:
             raise ClientFault("the LoRA config trains no layer: set train_mlp, train_attn or both")
         return Adapter(shape, a, b)
 
+    def fold(self, adapter: Adapter | None) -> dict[str, Tensor]:
+        """The effective weight of each adapted layer."""
+        if adapter is None:
+            return {}
+        with torch.no_grad():
+            return {
+                name: fold(
+                    self.layers[name].weight, adapter.a[name], adapter.b[name], adapter.scale
+                )
+                for name in adapter.a
+            }
+
     @contextmanager
-    def wearing(self, adapter: Adapter | None, *, training: bool = False) -> Iterator[None]:
-        """Compute with `adapter` folded in; when training, effective weights collect gradients."""
+    def wearing(self, folded: Mapping[str, Tensor]) -> Iterator[None]:
+        """Compute with these effective weights."""
         try:
-            for name, layer in self.layers.items():
-                if adapter is None or name not in adapter.a:
-                    continue
-                with torch.no_grad():
-                    delta = (adapter.b[name] @ adapter.a[name]) * adapter.scale
-                    effective = layer.weight + delta.to(layer.weight.dtype)
-                layer.effective = effective.requires_grad_(training)
+            for name, weight in folded.items():
+                self.layers[name].effective = weight
             yield
         finally:
-            for layer in self.layers.values():
-                layer.effective = None
+            for name in folded:
+                self.layers[name].effective = None
 
-    def adapter_gradients(self, adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Gradients of A and B from those of the effective weights, inside `wearing`."""
-        grad_a, grad_b = {}, {}
-        for name in adapter.a:
-            effective = self.layers[name].effective
-            if effective is None or effective.grad is None:
-                continue
-            gradient = effective.grad.float() * adapter.scale  # (out, in)
-            grad_a[name] = adapter.b[name].T @ gradient
-            grad_b[name] = gradient @ adapter.a[name].T
-        return grad_a, grad_b
+    @contextmanager
+    def training(self, adapter: Adapter) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+        """Compute with `adapter`; gradients collect in the leaves A and B that this gives."""
+        leaves_a = {name: tensor.detach().requires_grad_() for name, tensor in adapter.a.items()}
+        leaves_b = {name: tensor.detach().requires_grad_() for name, tensor in adapter.b.items()}
+        numbers = sum(self.layers[name].weight.numel() for name in adapter.a)
+        folded = self.fold(adapter) if numbers <= KEEP_FOLDED_NUMBERS else {}
+        try:
+            for name, a in leaves_a.items():
+                self.layers[name].training_with = _Training(
+                    a, leaves_b[name], adapter.scale, folded.get(name)
+                )
+            yield leaves_a, leaves_b
+        finally:
+            for name in leaves_a:
+                self.layers[name].training_with = None
 
 
 def _exchange_linears(network: Any) -> dict[str, FoldedLinear]:
+    from transformers.pytorch_utils import Conv1D
+
     layers = {}
     for name, module in list(network.named_modules()):
-        if isinstance(module, nn.Linear):
-            parent = network.get_submodule(name.rpartition(".")[0]) if "." in name else network
-            layer = FoldedLinear(module)
-            setattr(parent, name.rpartition(".")[2], layer)
-            layers[name] = layer
+        if not isinstance(module, (nn.Linear, Conv1D)):
+            continue
+        # GPT-2's Conv1D is a linear layer whose weight is stored as (in, out).
+        weight = module.weight if isinstance(module, nn.Linear) else module.weight.T.contiguous()
+        parent = network.get_submodule(name.rpartition(".")[0]) if "." in name else network
+        layer = FoldedLinear(weight.detach(), module.bias)
+        setattr(parent, name.rpartition(".")[2], layer)
+        layers[name] = layer
     return layers
 
 

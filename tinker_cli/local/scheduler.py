@@ -1,9 +1,9 @@
-"""Order and time: futures, each model's sequence of operations, one compute worker.
+"""Order and time: each model's sequence of operations, one compute worker, fair turns.
 
 All arithmetic happens on one thread, so that results never depend on who else is there. Operations
 of a model run in the order of their sequence numbers, whatever order they arrive in, and each
-number runs once however often it is sent. Between operations the worker advances the waves of
-sampling. Knows nothing of HTTP bodies or of what an operation computes.
+number runs once however often it is sent. Sampling and other operations share the worker's time
+evenly when both have work. Knows nothing of HTTP bodies or of what an operation computes.
 """
 
 from __future__ import annotations
@@ -13,38 +13,22 @@ import queue
 import threading
 import time
 import traceback
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tinker_cli.local.drawing import SampleJob
 from tinker_cli.local.faults import ClientFault, NotFound
-from tinker_cli.local.sampler import MAX_ROWS, SampleJob, Wave
+from tinker_cli.local.futures import Future, Futures, Result
+from tinker_cli.local.sampler import Rows, new_batch
 
 log = logging.getLogger("tinker_cli.local")
 GATHER_SECONDS = 0.004  # a burst of sampling requests arrives over a few milliseconds
 GATHER_LIMIT_SECONDS = 0.03
-KEPT_FUTURES = 20_000  # answered ones; the oldest go first
-
-
-@dataclass
-class Future:
-    """The answer to an operation, sooner or later: bytes (protobuf) or a JSON document."""
-
-    id: str
-    operation: str
-    result: bytes | dict[str, Any] | None = None
-    ready: threading.Event = field(default_factory=threading.Event)
-    on_ready: list[Callable[[], None]] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)  # of the sequences to be sampled
-
-    def resolve(self, result: bytes | dict[str, Any]) -> None:
-        """Give the answer, once."""
-        self.result = result
-        self.ready.set()
-        for call in self.on_ready:
-            call()
+BATCHES = 8  # sets of weights that decode in turn; the requests of others wait
+REMEMBERED_NUMBERS = 512  # of a model's sequence, for operations that are sent again
+Compute = Callable[[], Result]
 
 
 @dataclass
@@ -53,56 +37,61 @@ class _Turn:
 
     next_seq: int
     waiting: dict[int, Callable[[], None]] = field(default_factory=dict)
-    futures: dict[int, Future] = field(default_factory=dict)
+    futures: OrderedDict[int, Future] = field(default_factory=OrderedDict)
 
 
 @dataclass(frozen=True)
-class _Sampling:
+class Sampling:
+    """A sampling request on its way."""
+
     future: Future
     job: SampleJob
     weights: Any  # (model, adapter)
-    key: tuple[int, str]  # requests of one key may share a wave
+    key: tuple[int, str]  # requests of one key may share a batch
     encode: Callable[[SampleJob], bytes]
+    owner: str  # the session; its end cancels the request
+
+
+@dataclass
+class _Decoding:
+    batch: Rows
+    members: dict[int, Sampling] = field(default_factory=dict)  # by id of the job
+    started: float = field(default_factory=time.perf_counter)
+    tokens: int = 0
 
 
 class Scheduler:
     """The engine's single thread of compute and the queues before it."""
 
     def __init__(self) -> None:
+        self.futures = Futures()
+        self.operations = 0
         self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self._arrived: list[_Sampling] = []
-        self._waves: list[tuple[Wave, dict[int, _Sampling]]] = []
+        self._arrived: list[Sampling] = []
+        self._decoding: OrderedDict[tuple[int, str], _Decoding] = OrderedDict()
         self._turns: dict[str, _Turn] = {}
-        self._futures: OrderedDict[str, Future] = OrderedDict()
         self._lock = threading.RLock()
         self._stopping = False
-        self.operations = 0
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
         self._thread.start()
 
-    def future(self, future_id: str) -> Future:
-        """The future of that id; NotFound if it never was or is long answered."""
-        with self._lock:
-            found = self._futures.get(future_id)
-        if found is None:
-            raise NotFound(f"no request {future_id}")
-        return found
+    @property
+    def rows(self) -> int:
+        """Completions in the making."""
+        return sum(len(each.batch.rows) for each in list(self._decoding.values()))
 
-    def _new_future(self, operation: str) -> Future:
-        future = Future(uuid.uuid4().hex, operation)
-        with self._lock:
-            self._futures[future.id] = future
-            while len(self._futures) > KEPT_FUTURES:
-                oldest = next(iter(self._futures.values()))
-                if not oldest.ready.is_set():
-                    break
-                del self._futures[oldest.id]
+    # -- operations ----------------------------------------------------------------------------
+
+    def submit(self, operation: str, compute: Compute) -> Future:
+        """Run `compute` on the worker, in order of arrival."""
+        future = self.futures.new(operation)
+        self._work.put(lambda: self._answer(future, compute))
         return future
 
-    def submit(self, operation: str, compute: Callable[[], bytes | dict[str, Any]]) -> Future:
-        """Run `compute` on the worker, in order of arrival."""
-        future = self._new_future(operation)
-        self._work.put(lambda: self._answer(future, compute))
+    def refused(self, operation: str, reason: str) -> Future:
+        """A future that has failed with a user error."""
+        future = self.futures.new(operation)
+        future.refuse(reason)
         return future
 
     def open_sequence(self, model_id: str, first_seq: int) -> None:
@@ -111,11 +100,7 @@ class Scheduler:
             self._turns.setdefault(model_id, _Turn(first_seq))
 
     def submit_in_turn(
-        self,
-        operation: str,
-        model_id: str,
-        seq_id: int,
-        compute: Callable[[], bytes | dict[str, Any]],
+        self, operation: str, model_id: str, seq_id: int, compute: Compute
     ) -> Future:
         """Run `compute` when the model's operations before `seq_id` have run; once a number.
 
@@ -127,12 +112,11 @@ class Scheduler:
                 raise NotFound(f"no model {model_id}")
             if (known := turn.futures.get(seq_id)) is not None:
                 return known
-            future = self._new_future(operation)
-            turn.futures[seq_id] = future
             if seq_id < turn.next_seq:
-                late = f"{operation} {seq_id} comes after {turn.next_seq - 1} has run"
-                future.resolve({"error": late, "category": "user"})
-                return future
+                last = turn.next_seq - 1
+                return self.refused(operation, f"{operation} {seq_id} comes after {last} has run")
+            future = self.futures.new(operation)
+            turn.futures[seq_id] = future
             turn.waiting[seq_id] = lambda: self._answer(future, compute)
             self._advance(turn)
             return future
@@ -141,34 +125,51 @@ class Scheduler:
         while turn.next_seq in turn.waiting:
             self._work.put(turn.waiting.pop(turn.next_seq))
             turn.next_seq += 1
+        while len(turn.futures) > REMEMBERED_NUMBERS + len(turn.waiting):
+            oldest = next(iter(turn.futures))
+            if not turn.futures[oldest].ready:
+                break
+            del turn.futures[oldest]
 
-    def submit_sampling(
-        self,
-        job: SampleJob,
-        weights: Any,
-        key: tuple[int, str],
-        encode: Callable[[SampleJob], bytes],
-        ids: list[str],
-    ) -> Future:
+    def _answer(self, future: Future, compute: Compute) -> None:
+        started = time.perf_counter()
+        try:
+            result = compute()
+        except ClientFault as fault:
+            result = {"error": str(fault), "category": "user"}
+        except Exception as error:  # the worker must survive whatever one operation does
+            log.error("%s failed\n%s", future.operation, traceback.format_exc())
+            result = {"error": f"{type(error).__name__}: {error}", "category": "server"}
+        self.operations += 1
+        future.resolve(result)
+        wrong = f": {result.get('error')}" if isinstance(result, dict) and future.failed else ""
+        log.info("%s %.0f ms%s", future.operation, 1000 * (time.perf_counter() - started), wrong)
+
+    # -- sampling ------------------------------------------------------------------------------
+
+    def submit_sampling(self, sampling: Sampling) -> None:
         """Sample as soon as there is room, together with whoever uses the same weights."""
-        future = self._new_future("sample")
-        future.ids = ids
         with self._lock:
-            self._arrived.append(_Sampling(future, job, weights, key, encode))
+            self._arrived.append(sampling)
         self._work.put(_wake)
-        return future
 
     def cancel(self, future_id: str) -> None:
         """Free the rows of a sampling request that nobody waits for any more."""
+        self._cancel(lambda sampling: sampling.future.id == future_id, "cancelled by the client")
+
+    def cancel_owner(self, owner: str) -> None:
+        """Free the rows of all requests of a session."""
+        self._cancel(lambda sampling: sampling.owner == owner, "the session has ended")
+
+    def _cancel(self, chosen: Callable[[Sampling], bool], reason: str) -> None:
         with self._lock:
-            jobs = [s for s in self._arrived if s.future.id == future_id]
-            self._arrived = [s for s in self._arrived if s.future.id != future_id]
-            for _, members in self._waves:
-                jobs += [s for s in members.values() if s.future.id == future_id]
-        for sampling in jobs:
+            found = [sampling for sampling in self._arrived if chosen(sampling)]
+            self._arrived = [sampling for sampling in self._arrived if not chosen(sampling)]
+        for decoding in list(self._decoding.values()):
+            found += [sampling for sampling in list(decoding.members.values()) if chosen(sampling)]
+        for sampling in found:
             sampling.job.cancelled = True
-            if not sampling.future.ready.is_set():
-                sampling.future.resolve({"error": "cancelled by the client", "category": "user"})
+            sampling.future.refuse(reason)
 
     def stop(self) -> None:
         """Finish the operation that runs, refuse what waits, end the worker."""
@@ -176,51 +177,38 @@ class Scheduler:
         self._work.put(None)
         self._thread.join()
 
-    def _answer(self, future: Future, compute: Callable[[], bytes | dict[str, Any]]) -> None:
-        started = time.perf_counter()
-        try:
-            result: bytes | dict[str, Any] = compute()
-        except ClientFault as fault:
-            result = {"error": str(fault), "category": "user"}
-        except Exception as error:  # the worker must survive whatever one operation does
-            log.error("%s failed\n%s", future.operation, traceback.format_exc())
-            result = {"error": f"{type(error).__name__}: {error}", "category": "server"}
-        self.operations += 1
-        log.info("%s %.0f ms", future.operation, 1000 * (time.perf_counter() - started))
-        future.resolve(result)
-
     def _run(self) -> None:
+        credit = 0.0  # seconds that sampling may use before the next operation
         while not self._stopping:
-            busy = bool(self._waves or self._arrived)
+            sampling = bool(self._decoding or self._arrived)
+            if sampling and credit > 0:
+                credit -= self._sampling_turn()
+                continue
             try:
-                work = self._work.get(block=not busy)
+                work = self._work.get(block=not sampling)
             except queue.Empty:
-                self._advance_sampling()
+                self._sampling_turn()
                 continue
             if work is None:
                 return
+            started = time.perf_counter()
             work()
+            if work is not _wake:
+                credit = time.perf_counter() - started
 
-    def _advance_sampling(self) -> None:
-        if self._arrived and len(self._waves) < 2:
+    def _sampling_turn(self) -> float:
+        """Take in what has arrived, draw a token for every row; return the seconds it took."""
+        started = time.perf_counter()
+        if self._arrived:
             self._gather()
-            self._form_wave()
-        for entry in list(self._waves):
-            wave, members = entry
-            try:
-                finished = wave.step()
-            except Exception as error:  # one wave's fault must not end the worker
-                log.error("sampling failed\n%s", traceback.format_exc())
-                self._fail(members, f"{type(error).__name__}: {error}", "server")
-                self._waves.remove(entry)
-                continue
-            self._deliver(members, finished)
-            if not wave.rows:
-                self._waves.remove(entry)
+            self._take_in()
+        for key, decoding in list(self._decoding.items()):
+            self._guarded(key, decoding, decoding.batch.step)
+        return time.perf_counter() - started
 
     def _gather(self) -> None:
-        """Wait a moment while more of a burst arrives."""
-        if self._waves:
+        """Wait a moment while more of a burst arrives, if nobody waits for us meanwhile."""
+        if self._decoding:
             return
         limit = time.monotonic() + GATHER_LIMIT_SECONDS
         seen = -1
@@ -228,39 +216,78 @@ class Scheduler:
             seen = len(self._arrived)
             time.sleep(GATHER_SECONDS)
 
-    def _form_wave(self) -> None:
+    def _take_in(self) -> None:
         with self._lock:
-            if not self._arrived:
-                return
-            key, rows, chosen = self._arrived[0].key, 0, []
-            for sampling in self._arrived:
-                if sampling.key == key and rows + sampling.job.num_samples <= MAX_ROWS:
-                    chosen.append(sampling)
-                    rows += sampling.job.num_samples
-            self._arrived = [s for s in self._arrived if s not in chosen]
-        members = {id(sampling.job): sampling for sampling in chosen}
-        model, adapter = chosen[0].weights
+            keys = list(dict.fromkeys(sampling.key for sampling in self._arrived))
+        for key in keys:
+            if key not in self._decoding and len(self._decoding) >= BATCHES:
+                continue
+            with self._lock:
+                mine = [sampling for sampling in self._arrived if sampling.key == key]
+            if not mine:
+                continue
+            decoding = self._decoding.get(key) or self._open(key, mine[0])
+            if decoding is not None:
+                self._admit(key, decoding, mine)
+
+    def _open(self, key: tuple[int, str], first: Sampling) -> _Decoding | None:
         try:
-            wave = Wave(model, adapter, [sampling.job for sampling in chosen])
-        except Exception as error:  # as in _advance_sampling
+            decoding = _Decoding(new_batch(*first.weights))
+        except Exception as error:  # as in _guarded
             log.error("sampling failed\n%s", traceback.format_exc())
-            self._fail(members, f"{type(error).__name__}: {error}", "server")
+            self._take_out([first])
+            first.future.refuse(f"{type(error).__name__}: {error}", "server")
+            return None
+        self._decoding[key] = decoding
+        return decoding
+
+    def _admit(self, key: tuple[int, str], decoding: _Decoding, mine: list[Sampling]) -> None:
+        chosen: list[Sampling] = []
+        rows = len(decoding.batch.rows)
+        for sampling in mine:
+            waiting = sum(each.job.num_samples for each in chosen)
+            if not decoding.batch.room_for(sampling.job, waiting):
+                break  # in order of arrival, so that a big request is not passed over for ever
+            chosen.append(sampling)
+        if not chosen:
             return
-        self._deliver(members, [job for job in wave.jobs if job.done])
-        if wave.rows:
-            self._waves.append((wave, members))
+        self._take_out(chosen)
+        decoding.members.update({id(sampling.job): sampling for sampling in chosen})
+        jobs = [sampling.job for sampling in chosen]
+        self._guarded(key, decoding, lambda: decoding.batch.admit(jobs))
+        log.debug("%d rows join %d", len(decoding.batch.rows) - rows, rows)
 
-    def _deliver(self, members: dict[int, _Sampling], finished: list[SampleJob]) -> None:
+    def _take_out(self, chosen: list[Sampling]) -> None:
+        gone = {id(sampling) for sampling in chosen}
+        with self._lock:
+            self._arrived = [each for each in self._arrived if id(each) not in gone]
+
+    def _guarded(
+        self, key: tuple[int, str], decoding: _Decoding, work: Callable[[], list[SampleJob]]
+    ) -> None:
+        """Deliver what `work` finished; one batch's fault must not end the worker."""
+        try:
+            finished = work()
+        except Exception as error:
+            log.error("sampling failed\n%s", traceback.format_exc())
+            for sampling in decoding.members.values():
+                sampling.future.refuse(f"{type(error).__name__}: {error}", "server")
+            self._decoding.pop(key, None)
+            return
         for job in finished:
-            sampling = members.pop(id(job), None)
-            if sampling is not None and not job.cancelled:
-                self.operations += 1
-                sampling.future.resolve(sampling.encode(job))
+            self._deliver(decoding, job)
+        if not decoding.batch.rows:
+            self._decoding.pop(key, None)
+            seconds = time.perf_counter() - decoding.started
+            log.info("sample %d tokens %.0f ms", decoding.tokens, 1000 * seconds)
 
-    @staticmethod
-    def _fail(members: dict[int, _Sampling], error: str, category: str) -> None:
-        for sampling in members.values():
-            sampling.future.resolve({"error": error, "category": category})
+    def _deliver(self, decoding: _Decoding, job: SampleJob) -> None:
+        sampling = decoding.members.pop(id(job), None)
+        if sampling is None or job.cancelled:
+            return
+        decoding.tokens += sum(len(done.tokens) for done in job.completions if done is not None)
+        self.operations += 1
+        sampling.future.resolve(sampling.encode(job))
 
 
 def _wake() -> None:

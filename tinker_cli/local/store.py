@@ -8,12 +8,13 @@ crash leaves nothing half. Knows files and adapters; knows nothing of HTTP.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from tinker_cli.local.learner import Moments
 from tinker_cli.local.lora import LORA_ALPHA, Adapter, BaseModel, LoraShape
 
 KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
+LEFTOVER_SECONDS = 3600.0
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:\-]{0,199}")
 _PEFT_PREFIX = "base_model.model."
 
@@ -117,8 +119,12 @@ class Store:
         ttl_seconds: int | None = None,
         run_metadata: dict[str, Any] | None = None,
         user_metadata: dict[str, str] | None = None,
+        finish: Callable[[Path], None] | None = None,
     ) -> Facts:
-        """Write a checkpoint and return its facts; one of the same name is replaced."""
+        """Write a checkpoint and return its facts; one of the same name is replaced.
+
+        `finish` may change the files before the checkpoint is put in its place.
+        """
         if not all(_SEGMENT.fullmatch(part) for part in (place.run, place.name)):
             raise ClientFault(f"{place.name!r} can't name a checkpoint: letters, digits, . _ - :")
         shape = adapter.shape
@@ -139,10 +145,15 @@ class Store:
             run_metadata=run_metadata,
             user_metadata=user_metadata,
         )
-        return self._write(facts, adapter, moments, model)
+        return self._write(facts, adapter, moments, model, finish)
 
     def _write(
-        self, facts: Facts, adapter: Adapter, moments: Moments | None, model: BaseModel
+        self,
+        facts: Facts,
+        adapter: Adapter,
+        moments: Moments | None,
+        model: BaseModel,
+        finish: Callable[[Path], None] | None,
     ) -> Facts:
         folder = self._folder(facts.place)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -153,6 +164,8 @@ class Store:
             _write_json(beside / "adapter_config.json", _peft_config(facts, adapter, model))
             if moments is not None:
                 save_file(_moment_names(moments), beside / "optimizer.safetensors")
+            if finish is not None:
+                finish(beside)
             size = sum(file.stat().st_size for file in beside.iterdir())
             facts = replace(facts, size_bytes=size)
             _write_json(beside / "checkpoint.json", asdict(facts))
@@ -175,11 +188,13 @@ class Store:
     def load(self, uri: str, model: BaseModel) -> tuple[Adapter, Moments | None]:
         """Read the weights, and the optimizer's state where it was saved."""
         facts = self.facts(uri)
+        if facts.kind == "external_weights":
+            raise ClientFault(f"{uri} is an export to be downloaded; it can't be loaded")
         folder = self._folder(facts.place)
         adapter = _from_peft_names(facts.shape, load_file(folder / "adapter_model.safetensors"))
         for name, a in adapter.a.items():
-            layer = model.layers.get(name)
-            if layer is None or a.shape[1] != layer.in_features:
+            layer, rows = model.layers.get(name), len(adapter.b[name])
+            if layer is None or (a.shape[1], rows) != (layer.in_features, layer.out_features):
                 raise ClientFault(f"{uri} was trained on {facts.base_model}, not {model.name}")
         adapter.a = {name: tensor.to(model.device) for name, tensor in adapter.a.items()}
         adapter.b = {name: tensor.to(model.device) for name, tensor in adapter.b.items()}
@@ -221,9 +236,17 @@ class Store:
         os.replace(beside, file)
         return facts
 
-    def copy(self, uri: str, target: Place) -> Facts:
-        """Copy a checkpoint to another place."""
-        facts = replace(self.facts(uri), run=target.run, kind=target.kind, name=target.name)
+    def copy(self, uri: str, target: Place, ttl_seconds: int | None) -> Facts:
+        """Copy a checkpoint to another place, private and with a life of its own."""
+        facts = replace(
+            self.facts(uri),
+            run=target.run,
+            kind=target.kind,
+            name=target.name,
+            created=now().isoformat(),
+            expires=expiry(ttl_seconds),
+            public=False,
+        )
         folder = self._folder(target)
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = folder.parent / f".{target.name}.{uuid.uuid4().hex}.partial"
@@ -238,6 +261,22 @@ class Store:
 
     def _folder(self, place: Place) -> Path:
         return self.root / place.run / place.kind / place.name
+
+    def sweep(self) -> None:
+        """Put back what a crash left half replaced; remove leftovers and what has expired."""
+        for old in self.root.glob("*/*/.*.old"):
+            place = old.with_name(old.name[1:].rsplit(".", 2)[0])
+            if not place.exists():
+                old.rename(place)
+        limit = now().timestamp() - LEFTOVER_SECONDS  # younger ones may be another engine's work
+        for leftover in self.root.glob("*/*/.*"):
+            with contextlib.suppress(OSError):
+                if leftover.stat().st_mtime < limit:
+                    shutil.rmtree(leftover, ignore_errors=True)
+        for file in self.root.glob("*/*/*/checkpoint.json"):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                if Facts(**json.loads(file.read_text())).expired:
+                    shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def _put_in_place(beside: Path, folder: Path) -> None:
