@@ -25,7 +25,11 @@ class Answer:
 
     def as_json(self, *, logprobs: bool = False) -> dict[str, Any]:
         """The answer as a JSON object."""
-        document = {"text": self.text, "stop_reason": self.stop_reason, "tokens": list(self.tokens)}
+        document: dict[str, Any] = {
+            "text": self.text,
+            "stop_reason": self.stop_reason,
+            "tokens": list(self.tokens),
+        }
         if logprobs:
             document["logprobs"] = None if self.logprobs is None else list(self.logprobs)
         return document
