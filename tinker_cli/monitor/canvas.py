@@ -6,7 +6,7 @@ curves differ by their dots, without Unicode by their letters. Knows nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rich.text import Text
@@ -22,10 +22,14 @@ _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots
 
 @dataclass(frozen=True)
 class Marks:
-    """What happened along x: `resumes` cross the chart, `saves` are ticks on its axis."""
+    """What happened along x: `resumes` cross the chart, `saves` are ticks on its axis.
+
+    `words` says each of the resumes beside its line; none where it would be said too often.
+    """
 
     resumes: Sequence[float] = ()
     saves: Sequence[float] = ()
+    words: Sequence[str] = ()
 
 
 @dataclass
@@ -75,10 +79,14 @@ def draw(
     height: int,
     threshold: float | None = None,
     marks: Marks | None = None,
+    x_text: Callable[[float], str] = "{:.6g}".format,
     colour: bool = True,
     unicode: bool = True,
 ) -> Drawing:
-    """A chart of exactly `height` lines, none wider than `width`; the last line is the x axis."""
+    """A chart of exactly `height` lines, none wider than `width`; the last line is the x axis.
+
+    `x_text` writes a number of that axis.
+    """
     curves = [(one, thin(one, max(width - 6, 4))) for one in series]
     bad = sorted({x for one, t in curves if not one.faint for x in t.bad})
     if not any(t.xs for _, t in curves):
@@ -96,13 +104,14 @@ def draw(
     _draw_clipped(place, limits)
     if threshold is not None and limits.low <= threshold <= limits.high:
         _draw_threshold(place, threshold)
-    for x in (marks or Marks()).resumes:
-        _draw_resume(place, x)
+    marks = marks or Marks()
+    for number, x in enumerate(marks.resumes):
+        _draw_resume(place, x, marks.words[number] if number < len(marks.words) else "")
     lines = [
-        Text(f"{labels.get(row, ''):>{gutter - 1}} ", style=QUIET) + line
+        Text.assemble((f"{labels.get(row, ''):>{gutter - 1}} ", QUIET), line)
         for row, line in enumerate(cells.lines())
     ]
-    axis = _axis(place, marks or Marks(), bad)
+    axis = _axis(place, marks, bad, x_text)
     lines.append(Text(" " * gutter) + axis)
     return Drawing(lines[:height], limits, bad)
 
@@ -134,10 +143,7 @@ class _Place:
         return self._down(y, self.cells.height)
 
     def _down(self, y: float, count: int) -> int:
-        low, high = self.limits.low, self.limits.high
-        y = min(max(y, low), high)
-        share = y / 2 - low / 2  # halves, so that a range as wide as a float holds doesn't overflow
-        return round((1 - share / (high / 2 - low / 2)) * (count - 1))
+        return round((1 - self.limits.share(y)) * (count - 1))
 
     def dot(self, x: float, y: float) -> tuple[int, int]:
         across, down = self.fine
@@ -146,9 +152,14 @@ class _Place:
 
 def _labels(limits: Bounds, rows: int) -> dict[int, str]:
     places = {0: limits.high, rows - 1: limits.low}
-    if rows >= 5 and rows % 2:
-        places[rows // 2] = limits.low / 2 + limits.high / 2
     spread = limits.high - limits.low
+    middle = limits.low / 2 + limits.high / 2
+    if (
+        rows >= 5
+        and rows % 2
+        and tick(middle, spread).ljust(9, "0") == tick(middle, spread / 100).ljust(9, "0")
+    ):
+        places[rows // 2] = middle
     return {row: tick(value, spread) for row, value in places.items()}
 
 
@@ -201,29 +212,30 @@ def _draw_threshold(place: _Place, threshold: float) -> None:
     sign, row = "┄" if place.unicode else "-", place.row(threshold)
     word = f" {tick(threshold, abs(threshold))} "
     start = place.cells.width - len(word) - 2
-    if start > 8 and all(place.cells.signs[row][start + i] == " " for i in range(len(word))):
-        for i, letter in enumerate(word):
-            place.cells.put(row, start + i, letter if letter != " " else "\u00a0", ALARM)
+    has_room = start > 8 and not "".join(place.cells.signs[row][start : start + len(word)]).strip()
     for column in range(place.cells.width):
         place.cells.put_if_empty(row, column, sign, ALARM)
+    for i, letter in enumerate(word if has_room else ""):
+        place.cells.put(row, start + i, letter, ALARM)
 
 
-def _draw_resume(place: _Place, x: float) -> None:
+def _draw_resume(place: _Place, x: float, word: str) -> None:
     if not place.ends[0] <= x <= place.ends[1]:
         return
     column = place.column(x)
     for row in range(place.cells.height):
         place.cells.put_if_empty(row, column, "┊" if place.unicode else ":", QUIET)
-    word = f"resumed @ {x:g}"
     for row in (place.cells.height - 1, 0):
         room = place.cells.signs[row][column + 1 : column + 1 + len(word)]
         if len(room) == len(word) and not "".join(room).strip():
             for i, letter in enumerate(word):
-                place.cells.put(row, column + 1 + i, letter if letter != " " else "\u00a0", QUIET)
+                place.cells.put(row, column + 1 + i, letter, QUIET)
             return
 
 
-def _axis(place: _Place, marks: Marks, bad: Sequence[float]) -> Text:
+def _axis(
+    place: _Place, marks: Marks, bad: Sequence[float], x_text: Callable[[float], str]
+) -> Text:
     """A line with a tick at each checkpoint, a cross at each gap, and x at both ends."""
     width, (left, right) = place.cells.width, place.ends
     line, tick_sign, cross = ("─", "┴", "×") if place.unicode else ("-", "+", "!")
@@ -231,7 +243,7 @@ def _axis(place: _Place, marks: Marks, bad: Sequence[float]) -> Text:
     for x in marks.saves:
         if left <= x <= right:
             signs[place.column(x)] = tick_sign
-    words = [(0, f"{left:.6g}"), (width, f"{right:.6g}")]
+    words = [(0, x_text(left)), (width, x_text(right))]
     for at, word in words:
         start = at if at == 0 else width - len(word)
         if len(word) * 2 + 2 <= width:

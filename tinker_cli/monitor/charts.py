@@ -85,7 +85,7 @@ class _Picture:
             self._curve(number, one, thinned, limits, show_name=many)
         self._marks(curves, limits)
         if threshold is not None and not self.log and limits.low <= threshold <= limits.high:
-            plotext.hline(threshold, ALARM)
+            plotext.hline(limits.share(threshold), ALARM)
         self._axes(curves, limits)
         if title:
             plotext.title(title)
@@ -112,7 +112,7 @@ class _Picture:
             self.legend.append(f"{LETTERS[number % 5] if not self.colour else ''} {name}".strip())
             name = None
         for xs, ys in thinned.segments():
-            inside = [min(max(y, limits.low), limits.high) for y in ys]
+            inside = [limits.share(y) for y in ys]
             plotext.plot(xs, inside, marker=marker, color=colour, label=name)
             name = None
 
@@ -122,8 +122,8 @@ class _Picture:
 
         bad = sorted({x for one, t in curves if not one.faint for x in t.bad})
         if bad:
-            plotext.scatter(bad, [limits.low] * len(bad), marker="×", color=ALARM)
-        for sign, edge, over in (("▲", limits.high, True), ("▼", limits.low, False)):
+            plotext.scatter(bad, [0.0] * len(bad), marker="×", color=ALARM)
+        for sign, edge, over in (("▲", 1.0, True), ("▼", 0.0, False)):
             xs = [x for x, y in limits.clipped if (y > limits.high) == over]
             if xs:
                 plotext.scatter(xs, [edge] * len(xs), marker=sign, color=ALARM)
@@ -132,11 +132,13 @@ class _Picture:
         import plotext
 
         low, high = limits.low, limits.high
-        plotext.ylim(low, high)
+        plotext.ylim(0, 1)  # shares of the range: plotext overflows on the largest numbers
         values = [low + (high - low) * i / 4 for i in range(5)]
         shown = [10 ** min(v, 308) if self.log else v for v in values]
         spacing = (shown[-1] - shown[0]) / 4
-        plotext.yticks(values, [f"{v:.2g}" if self.log else tick(v, spacing) for v in shown])
+        plotext.yticks(
+            [i / 4 for i in range(5)], [f"{v:.2g}" if self.log else tick(v, spacing) for v in shown]
+        )
         left = min(one.xs[0] for one, _ in curves if len(one.xs))
         right = max(one.xs[-1] for one, _ in curves if len(one.xs))
         if left == right:

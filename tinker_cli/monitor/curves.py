@@ -65,6 +65,12 @@ class Bounds:
     high: float
     clipped: tuple[tuple[float, float], ...] = ()
 
+    def share(self, y: float) -> float:
+        """How far up `y` is, from 0 at the low end to 1 at the high end; beyond them it stays."""
+        inside = min(max(y, self.low), self.high)
+        spread = self.high / 2 - self.low / 2  # halves: the difference of two floats may be none
+        return (inside / 2 - self.low / 2) / spread if spread > 0 else 0.5
+
 
 def thin(one: Series, columns: int, *, log: bool = False) -> Thinned:
     """At most `2 * columns` points of a series; y as its decimal logarithm if `log`."""

@@ -95,7 +95,7 @@ def _row(one: RunFacts, view: View, name_width: int, spark: int) -> Text:
     step = status.step if status else len(one.reader.frame)
     of = f"/{status.total_steps}" if status and status.total_steps else ""
     left = one.seconds_left() if not one.has_ended else None
-    row = Text(sign, style=state_style) + name
+    row = Text.assemble((sign, state_style), name)
     row.append(f"  {one.state:<10}", style=state_style)
     row.append(f"{step}{of}".rjust(10) + f"{duration(left) if left is not None else '':>10}  ")
     first = one.column("reward") if one.kind == "rl" else one.column("nll")

@@ -6,6 +6,7 @@ table here; how they are drawn is `canvas`; the lines above and below are `strip
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -19,6 +20,7 @@ from tinker_cli.monitor.strips import below, header
 from tinker_cli.monitor.view import View
 from tinker_cli.runs.frame import Column
 from tinker_cli.runs.stats import smooth
+from tinker_cli.runs.status import duration
 
 KL_WARNING = 0.01  # the cookbook's advice: above it the sampler has left the learner
 NARROW = 64  # columns; below it panels stand one above the other
@@ -126,25 +128,38 @@ def _panel(facts: RunFacts, view: View, spec: Spec, width: int, height: int) -> 
         width=width - 2,
         height=height - 2,
         threshold=spec.threshold,
-        marks=Marks(
-            [facts.along(view.x, s) for s in facts.resumes],
-            [facts.along(view.x, s) for s in facts.checkpoints],
-        ),
+        marks=_marks(facts, view, with_words=spec.title in (p[0].title for p in PAGES[facts.kind])),
+        x_text=_x_text(view.x),
         colour=view.colour,
         unicode=view.unicode,
     )
     notes = []
     if drawing.bad:
-        where = ", ".join(f"{x:.4g}" for x in drawing.bad[:2])
+        where = ", ".join(_x_text(view.x)(x) for x in drawing.bad[:2])
         notes.append(f"{len(drawing.bad)} NaN @ {where}{' ..' if len(drawing.bad) > 2 else ''}")
     if drawing.limits is not None and drawing.limits.clipped:
         notes.append(beyond(drawing.limits, view.x))
-    right = _latest(found, series, view)
+    right = _latest(found, series, view, roomy=width >= 46)
     words = view.plain(spec.title)
     if len(words) + right.cell_len + 8 > width:  # the values say more than the rest of the title
         words = words.split(" ")[0]
     title = Text(f" {words} ", style="bold")
     return _framed(title, right, drawing.lines, "  ".join(notes), width, height, view)
+
+
+def _marks(facts: RunFacts, view: View, *, with_words: bool) -> Marks:
+    return Marks(
+        [facts.along(view.x, step) for step in facts.resumes],
+        [facts.along(view.x, step) for step in facts.checkpoints],
+        [f"resumed @ {step}" for step in facts.resumes] if with_words else (),
+    )
+
+
+def _x_text(axis: str) -> Callable[[float], str]:
+    """How a number of that axis is written."""
+    if axis == "time":
+        return duration
+    return {"tokens": short, "cost": "${:.2f}".format}.get(axis, "{:.6g}".format)
 
 
 def _framed(
@@ -155,22 +170,26 @@ def _framed(
     inside = width - 2
     title.truncate(max(inside - 1, 0))
     right.truncate(max(inside - title.cell_len - 2, 0))
-    fill = inside - title.cell_len - right.cell_len - 1
-    top = Text(tl + across[:1], style=QUIET) + title + Text(across * max(fill - 1, 0), style=QUIET)
-    top += right + Text(across * max(inside + 1 - top.cell_len - right.cell_len, 0) + tr, QUIET)
-    lines = [top]
+    fill = max(inside - title.cell_len - right.cell_len - 2, 0)
+    corner = across * min(inside - title.cell_len - right.cell_len - 1, 1) + tr
+    lines = [
+        Text.assemble((tl + across, QUIET), title, (across * fill, QUIET), right, (corner, QUIET))
+    ]
     for i in range(height - 2):
         line = body[i].copy() if i < len(body) else Text("")
         line.truncate(inside, pad=True)
-        lines.append(Text(down, style=QUIET) + line + Text(down, style=QUIET))
+        lines.append(Text.assemble((down, QUIET), line, (down, QUIET)))
     words = Text(f" {note} ", style=ALARM) if note else Text("")
     words.truncate(max(inside - 2, 0))
-    rest = Text(across * (inside - words.cell_len - (1 if note else 0)) + br, style=QUIET)
-    lines.append(Text(bl + (across if note else ""), style=QUIET) + words + rest)
+    start = bl + (across if note else "")
+    rest = across * (inside - words.cell_len - len(start) + 1) + br
+    lines.append(Text.assemble((start, QUIET), words, (rest, QUIET)))
     return lines
 
 
-def _latest(found: list[tuple[str, Column]], series: list[Series], view: View) -> Text:
+def _latest(
+    found: list[tuple[str, Column]], series: list[Series], view: View, *, roomy: bool
+) -> Text:
     """The newest value of each curve in its colour, and how the first has moved."""
     text = Text(" ")
     numbers = [i for i, one in enumerate(series) if not one.faint]
@@ -179,7 +198,7 @@ def _latest(found: list[tuple[str, Column]], series: list[Series], view: View) -
         if not values:
             continue
         sign = "○ " if series[number].points and view.unicode else ""
-        at = f" @ {steps[-1]}" if series[number].points else ""
+        at = f" @ {steps[-1]}" if series[number].points and roomy else ""
         colour = COLOURS[number % len(COLOURS)]
         text.append(f"{sign}{word + ' ' if word else ''}{short(values[-1])}{at} ", style=colour)
         if not word and not series[number].points:
@@ -199,7 +218,7 @@ def _move(values: list[float], view: View) -> str:
     change = sum(new) / size - sum(old) / size
     if change == 0 or not abs(change) < float("inf"):
         return ""
-    up, down = ("▲", "▼") if view.unicode else ("+", "-")
+    up, down = ("▲", "▼") if view.unicode else ("^", "v")
     return f"{up if change > 0 else down} {short(abs(change), 2)} "
 
 
@@ -229,7 +248,8 @@ def _groups_panel(facts: RunFacts, view: View, width: int, height: int) -> list[
         shares.append(_means(values, width - 2))
         newest = 100 * values[-1] if values else 0.0
         word = name.replace("_", " ") if width >= 56 else name.removeprefix("all_")
-        right.append(f"{mark} {word} {newest:.0f}{' %' if width >= 45 else '%'} ", style=colour)
+        room = " " if width >= 45 else ""
+        right.append(f"{mark}{room}{word} {newest:.0f}{room and ' %'} ", style=colour)
     across = min((len(s) for s in shares), default=0)
     rows = height - 2
     body = []

@@ -77,20 +77,20 @@ def _title(facts: RunFacts, view: View, width: int) -> Text:
     step = status.step if status else len(facts.reader.frame)
     total = status.total_steps if status else None
     place = f"step {step}/{total}" if total else f"step {step}"
-    right = Text(place, style="bold")
-    if total:
-        right.append(f"   {100 * step / total:.0f} %")
-    if (elapsed := facts.elapsed()) is not None:
-        right.append(f"   {duration(elapsed)}")
-    left_over = facts.seconds_left()
-    if left_over is not None and not facts.has_ended:
-        right.append(f"{dot}{duration(left_over)} left")
-    for parts in ((model, backend), (model,), ()):
-        words = dot.join(part for part in parts if part)
-        middle = Text("   ") + Text(words, style=QUIET) + Text(dot if words else "") + state
-        if left.cell_len + middle.cell_len + right.cell_len + 2 <= width:
+    share = f"   {100 * step / total:.0f} %" if total else ""
+    elapsed = facts.elapsed()
+    took = f"   {duration(elapsed)}" if elapsed is not None else ""
+    left_over = facts.seconds_left() if not facts.has_ended else None
+    remaining = f"{dot}{duration(left_over)} left" if left_over is not None else ""
+    middles = [dot.join(part for part in parts if part) for parts in ((model, backend), (model,))]
+    choices = [(words, share + took + remaining) for words in (*middles, "")]
+    choices += [("", share + (remaining or took)), ("", share), ("", "")]
+    for words, tail in choices:  # what is said least often goes first
+        right = Text.assemble((place, "bold"), f"{tail} ")
+        middle = Text.assemble("   ", (words, QUIET), dot if words else "", state)
+        if left.cell_len + middle.cell_len + right.cell_len + 1 <= width:
             break
-    return _ends(left + middle, right + Text(" "), width, view)
+    return _ends(Text.assemble(left, middle), right, width, view)
 
 
 def _progress(facts: RunFacts, view: View, width: int) -> Text:
@@ -104,8 +104,10 @@ def _progress(facts: RunFacts, view: View, width: int) -> Text:
     if (cost := facts.last("cost")) is not None:
         share = f" of ~${cost * total / step:.2f}" if total and step and not facts.has_ended else ""
         rates.append(f"${cost:.2f}{share}")
+    while rates and sum(map(len, rates)) + 3 * len(rates) + 12 > width:
+        rates.pop(0 if len(rates) > 1 and width > 40 else -1)
     tail = view.plain(" · ").join(rates)
-    room = max(width - len(tail) - 4, 8)
+    room = max(width - len(tail) - 4, 1)
     done = round(min(max(step / total if total else 0.0, 0.0), 1.0) * room)
     full, empty = ("━", "━" if view.colour else "┄") if view.unicode else ("#", "-")
     bar = Text(" ") + Text(full * done, style=STATES.get(facts.state, COLOURS[2]))
@@ -118,11 +120,11 @@ def below(facts: RunFacts, view: View, width: int, *, roomy: bool) -> list[Text]
     lines = [line for line in (_phases(facts, view, width),) if line is not None]
     for sample in facts.samples[:2]:
         cut = " (cut off)" if sample.truncated else ""
-        line = Text(f" {sample.label:<6}", style=QUIET) + Text(f"{sample.reward:>6.2f}  ")
+        line = Text.assemble((f" {sample.label:<6}", QUIET), f"{sample.reward:>6.2f}  ")
         words = Text(one_line(sample.text))
         words.truncate(max(width - line.cell_len - len(cut) - 2, 4), overflow="ellipsis")
         line.append(words.plain)
-        lines.append(_cut(line + Text(cut, style=COLOURS[1]), width, view))
+        lines.append(_cut(Text.assemble(line, (cut, COLOURS[1])), width, view))
     for number, said in enumerate(facts.log_lines[-2:] if roomy else []):
         word = "" if number else "log"
         lines.append(_cut(Text(f" {word:<6} {one_line(said)}", style=QUIET), width, view))
@@ -136,7 +138,7 @@ def _keys(view: View, width: int) -> list[Text]:
         question = " Stop the run after this step, with a checkpoint?   y yes   any other key no"
         return [_cut(Text(question, style=f"bold {COLOURS[1]}"), width, view)]
     if view.help:
-        return [_cut(Text(f" {line}"), width, view) for line in LONG_HELP]
+        return [_cut(Text(view.plain(f" {line}")), width, view) for line in LONG_HELP]
     smoothing = f" ({view.smoothing:g})" if view.smoothing else ""
     stop = "s stop   " if view.can_stop else ""
     words = f" q detach   {stop}tab panels   x axis: {view.x}   +/- smoothing{smoothing}   ? help"
@@ -159,7 +161,7 @@ def _phases(facts: RunFacts, view: View, width: int) -> Text | None:
         spent.append(("other", total - known))
     words = [f" {name} {100 * seconds / total:.0f} %" for name, seconds in spent]
     room = max(min(width - sum(map(len, words)) - 10 - 2 * len(spent), 60), len(spent))
-    line = Text(" time   ", style=QUIET)
+    line = Text.assemble((" time   ", QUIET))
     block = "█" if view.unicode else "#"
     for number, ((_, seconds), word) in enumerate(zip(spent, words, strict=True)):
         colour = COLOURS[number % len(COLOURS)]
@@ -193,7 +195,7 @@ def _ends(left: Text, right: Text, width: int, view: View) -> Text:
     if gap < 1:
         left.truncate(max(width - right.cell_len - 1, 1), overflow="ellipsis")
         gap = max(width - left.cell_len - right.cell_len, 0)
-    return _cut(left + Text(" " * gap) + right, width, view)
+    return _cut(Text.assemble(left, " " * gap, right), width, view)
 
 
 def _cut(text: Text, width: int, view: View) -> Text:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 X_AXES = ("step", "time", "tokens", "cost")
-_PLAIN = str.maketrans({"→": ">", "·": "-", "…": ".", "⚠": "!", "▲": "+", "▼": "-", "○": "o"})
+_PLAIN = str.maketrans(
+    {
+        "→": ">",
+        "·": "-",
+        "…": ".",
+        "⚠": "!",
+        "▲": "^",
+        "▼": "v",
+        "○": "o",
+        "┴": "+",
+        "┊": ":",
+        "×": "!",
+        "┄": "-",
+    }
+)
 
 
 @dataclass
