@@ -75,9 +75,10 @@ def _watch_one(run: Path) -> None:
     from tinker_cli.monitor.dashboard import watch as attach
     from tinker_cli.monitor.facts import RunFacts
     from tinker_cli.monitor.plain import follow_plain
+    from tinker_cli.runs.status import END_STATES, effective_state, read_status
     from tinker_cli.runs.stop_request import request_stop
 
-    ended = RunFacts(run).has_ended
+    ended = effective_state(run, read_status(run))[0] in (*END_STATES, "unknown")
     if not console.is_terminal():
         if ended:
             print_frame(RunFacts(run))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +24,7 @@ from tinker_cli.monitor.view import X_AXES, View
 
 LOOK_SECONDS = 0.25  # how often the files are looked at
 CLOCK_SECONDS = 1.0  # how often the elapsed time is drawn while nothing else changes
+REDRAW = "\x0c"  # Ctrl-L
 DRAW_SHARE = 10  # after a frame the screen rests so many times as long as the frame took
 SMOOTHING = (0.0, 0.5, 0.8, 0.9, 0.95)
 LAST_FRAME_LINES = 24  # of the screen that stays in the scrollback when the run has ended
@@ -83,12 +85,27 @@ def as_text(lines: list[Text], view: View, width: int) -> list[str]:
     return out.getvalue().split("\n")[: len(lines)]
 
 
-def filled(lines: list[Text], width: int, height: int) -> list[Text]:
-    """As many lines as the screen has, each as wide: what was there before is covered."""
-    whole = [*lines, *(Text("") for _ in range(height - len(lines)))]
-    for line in whole:
-        line.truncate(width, pad=True)
-    return whole
+@dataclass
+class Painter:
+    """Brings lines to the terminal, writing those that differ from what is there."""
+
+    view: View
+    _size: tuple[int, int] = (0, 0)
+    _there: list[Text] = field(default_factory=list)
+
+    def paint(self, lines: list[Text], size: tuple[int, int], *, anew: bool = False) -> None:
+        """Show `lines` on a screen of `size` (columns, lines), and nothing else."""
+        width, height = size
+        whole = [line.copy() for line in lines[:height]]
+        whole += [Text("") for _ in range(height - len(lines))]
+        for line in whole:
+            line.truncate(width, pad=True)
+        anew = anew or size != self._size or len(self._there) != height
+        rows = [i for i in range(height) if anew or whole[i] != self._there[i]]
+        written = as_text([whole[i] for i in rows], self.view, width)
+        if rows:
+            terminal.draw(dict(zip(rows, written, strict=True)), anew=anew)
+        self._size, self._there = size, whole
 
 
 def _loop(
@@ -99,14 +116,15 @@ def _loop(
     until_end: bool,
 ) -> str:
     drawn, took, size = 0.0, 0.0, (0, 0)
-    pressed = changed = True
+    changed, pressed = True, ""
+    painter = Painter(view)
     while True:
         now = time.monotonic()
         here = (console.width(), console.height())
         rested = now - drawn > min(DRAW_SHARE * took, 60.0)
         due = rested and (changed or (now - drawn > CLOCK_SECONDS and not facts.has_ended))
         if pressed or here != size or due:
-            terminal.draw(as_text(filled(screen_lines(facts, view, *here), *here), view, here[0]))
+            painter.paint(screen_lines(facts, view, *here), here, anew=pressed == REDRAW)
             drawn, size, changed = time.monotonic(), here, False
             took = drawn - now
         if until_end and facts.has_ended and facts.status is not None:
@@ -114,12 +132,14 @@ def _loop(
         key = press(LOOK_SECONDS)
         if key == "q" and not view.asking:
             return "detached"
-        pressed = bool(key) and _pressed(key, view, facts, on_stop)
+        pressed = key
+        if key:
+            _press(key, view, facts, on_stop)
         changed |= facts.refresh()
 
 
-def _pressed(key: str, view: View, facts: RunFacts, on_stop: Callable[[bool], None] | None) -> bool:
-    """Do what a key asks for; True if the screen is to be drawn anew."""
+def _press(key: str, view: View, facts: RunFacts, on_stop: Callable[[bool], None] | None) -> None:
+    """Do what a key asks for."""
     view.said = ""
     if view.asking:
         view.asking = False
@@ -139,4 +159,3 @@ def _pressed(key: str, view: View, facts: RunFacts, on_stop: Callable[[bool], No
         view.smoothing = SMOOTHING[max(SMOOTHING.index(view.smoothing) - 1, 0)]
     elif key in "?h":
         view.help = not view.help
-    return True

@@ -5,11 +5,13 @@ Knows files through `runs`; knows nothing of how facts are drawn.
 
 from __future__ import annotations
 
+import math
 import time
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from tinker_cli.errors import UsageError
 from tinker_cli.runs.checkpoints import CHECKPOINTS_NAME, read_checkpoints
 from tinker_cli.runs.describe import RUN_NAME, RunDescription, read_run_json
 from tinker_cli.runs.events import EVENTS_NAME, read_events
-from tinker_cli.runs.frame import Column
+from tinker_cli.runs.frame import Column, Frame
 from tinker_cli.runs.metrics import MetricsReader
 from tinker_cli.runs.names import resolve_name
 from tinker_cli.runs.rollouts import SampleLine, newest_sample
@@ -36,6 +38,24 @@ AXES = {
 ENDED = ("finished", "stopped", "failed", "crashed")
 
 
+def _column(frame: Frame, key: str) -> Column:
+    """One metric; of a long run whose steps follow one another, without touching each value."""
+    steps, values = frame.steps, frame.columns[key]
+    if len(values) == len(steps) and not math.isnan(sum(values)):
+        first = steps[0]
+        if steps == array("q", range(first, first + len(steps))):
+            return Column(key, steps, values)
+    return frame.column(key)
+
+
+def newest(column: Column | None, most: int = 1) -> list[float]:
+    """The last finite values of a metric, oldest first; at most `most`."""
+    if column is None:
+        return []
+    finite = (value for value in reversed(column.values) if math.isfinite(value))
+    return list(islice(finite, most))[::-1]
+
+
 @dataclass
 class RunFacts:
     """All that a view shows of one run; call `refresh` to look again."""
@@ -45,6 +65,7 @@ class RunFacts:
     status: Status | None = None
     description: RunDescription | None = None
     state: str = "starting"
+    version: int = 0  # counts the changes
     note: str | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
@@ -89,6 +110,7 @@ class RunFacts:
             changed = True
         if self._touched(LOG_NAME):
             self.log_lines, changed = self._last_log_lines(), True
+        self.version += changed
         return self._read_samples() or changed
 
     def _read_samples(self) -> bool:
@@ -158,7 +180,7 @@ class RunFacts:
         if key is None:
             return None
         if key not in self._columns:
-            self._columns[key] = self.reader.frame.column(key)
+            self._columns[key] = _column(self.reader.frame, key)
         return self._columns[key]
 
     def newest_row(self) -> dict[str, float]:
@@ -195,8 +217,7 @@ class RunFacts:
 
     def last(self, name: str) -> float | None:
         """The newest finite value of a metric."""
-        column = self.column(name)
-        values = column.finite()[1] if column is not None else []
+        values = newest(self.column(name))
         return values[-1] if values else None
 
     def elapsed(self, now: float | None = None) -> float | None:
@@ -209,7 +230,7 @@ class RunFacts:
     def step_seconds(self) -> float | None:
         """The mean time of the recent steps."""
         column = self.column("time")
-        values = column.finite()[1][-RECENT_STEPS:] if column is not None else []
+        values = newest(column, RECENT_STEPS)
         if values:
             return sum(values) / len(values)
         return self.status.step_seconds if self.status else None

@@ -18,11 +18,11 @@ from tinker_cli.monitor.charts import sparkline
 from tinker_cli.monitor.dashboard import (
     CLOCK_SECONDS,
     LOOK_SECONDS,
+    Painter,
     as_text,
-    filled,
     terminal_view,
 )
-from tinker_cli.monitor.facts import RunFacts
+from tinker_cli.monitor.facts import RunFacts, newest
 from tinker_cli.monitor.keyboard import keys
 from tinker_cli.monitor.strips import SIGNS, STATES, one_line
 from tinker_cli.monitor.view import View
@@ -35,13 +35,12 @@ SHORTEST_SPARK = 6  # columns
 def watch_fleet(runs: Sequence[Path]) -> str:
     """Show the runs until a person leaves or all have ended: "detached", "ended", "interrupted"."""
     facts, view = [RunFacts(run) for run in runs], terminal_view()
-    how = "interrupted"
+    painter, how = Painter(view), "interrupted"
     try:
         with terminal.other_screen(), keys() as keyboard:
             while True:
                 size = (console.width(), console.height())
-                lines = filled(fleet_lines(facts, view, size[0], with_keys=True), *size)
-                terminal.draw(as_text(lines, view, size[0]))
+                painter.paint(fleet_lines(facts, view, size[0], with_keys=True), size)
                 drawn = time.monotonic()
                 while time.monotonic() - drawn < CLOCK_SECONDS:
                     if keyboard.press(LOOK_SECONDS) == "q":
@@ -112,5 +111,5 @@ def _spark(column: Column | None, width: int, view: View) -> str:
 
 
 def _newest(column: Column | None) -> str:
-    values = column.finite()[1] if column is not None else []
+    values = newest(column)
     return f"{values[-1]:.3g}" if values else ""

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET, Marks, draw
 from tinker_cli.monitor.curves import Series, beyond, short
-from tinker_cli.monitor.facts import RunFacts
+from tinker_cli.monitor.facts import RunFacts, newest
 from tinker_cli.monitor.strips import below, header
 from tinker_cli.monitor.view import View
 from tinker_cli.runs.frame import Column
@@ -26,6 +26,7 @@ KL_WARNING = 0.01  # the cookbook's advice: above it the sampler has left the le
 NARROW = 64  # columns; below it panels stand one above the other
 WIDE = 160  # columns; from it on three panels stand side by side
 LOWEST_PANEL = 6  # lines: a frame, three of curve, an axis
+MOVE_STEPS = 10  # whose mean is held against that of as many before
 TALLEST_PANEL = 20  # lines; taller curves say no more
 
 
@@ -80,7 +81,7 @@ def screen_lines(facts: RunFacts, view: View, width: int, height: int) -> list[T
     top = header(facts, view, width)
     bottom = below(facts, view, width, roomy=height >= 30)
     room = height - len(top) - len(bottom)
-    middle = _panels(facts, view, width, room) if room >= 3 else []
+    middle = _kept_panels(facts, view, width, room) if room >= 3 else []
     lines = [*top, *middle, *bottom]
     if len(lines) > height:
         lines = [*top[:height], *bottom[-max(height - len(top), 0) :]][:height]
@@ -88,6 +89,14 @@ def screen_lines(facts: RunFacts, view: View, width: int, height: int) -> list[T
         line.no_wrap = True
         line.truncate(width)
     return lines
+
+
+def _kept_panels(facts: RunFacts, view: View, width: int, room: int) -> list[Text]:
+    """The panels, drawn anew only where a fact or the view has changed: not for the clock."""
+    key = (id(facts), facts.version, view.page, view.x, view.smoothing, width, room)
+    if view.kept is None or view.kept[0] != key:
+        view.kept = (key, _panels(facts, view, width, room))
+    return view.kept[1]
 
 
 def _panels(facts: RunFacts, view: View, width: int, room: int) -> list[Text]:
@@ -194,11 +203,11 @@ def _latest(
     text = Text(" ")
     numbers = [i for i, one in enumerate(series) if not one.faint]
     for (word, column), number in zip(found, numbers, strict=False):
-        steps, values = column.finite()
+        values = newest(column, 2 * MOVE_STEPS)
         if not values:
             continue
         sign = "○ " if series[number].points and view.unicode else ""
-        at = f" @ {steps[-1]}" if series[number].points and roomy else ""
+        at = f" @ {column.steps[-1]}" if series[number].points and roomy else ""
         colour = COLOURS[number % len(COLOURS)]
         text.append(f"{sign}{word + ' ' if word else ''}{short(values[-1])}{at} ", style=colour)
         if not word and not series[number].points:
@@ -213,7 +222,7 @@ def _move(values: list[float], view: View) -> str:
     """The mean of the last ten steps against that of the ten before."""
     if len(values) < 4:
         return ""
-    size = min(10, len(values) // 2)
+    size = min(MOVE_STEPS, len(values) // 2)
     new, old = values[-size:], values[-2 * size : -size]
     change = sum(new) / size - sum(old) / size
     if change == 0 or not abs(change) < float("inf"):

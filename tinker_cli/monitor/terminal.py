@@ -1,7 +1,8 @@
 """The terminal of a live screen: entered, drawn to in whole frames, and always put back.
 
-A frame is one write within a synchronised update, to the terminal's other screen, so that nothing
-flickers and the scrollback stays as it was. Knows bytes; knows nothing of what a frame holds.
+A frame is one write within a synchronised update, to the terminal's other screen, and only of the
+lines that differ, so that nothing flickers and the scrollback stays as it was. Knows bytes; knows
+nothing of what a frame holds.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?2026l\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
-_BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _DEADLY = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,12 +39,13 @@ def _leave(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def draw(lines: list[str]) -> None:
-    """Replace what is on the screen by `lines`, each as wide as the screen.
+def draw(lines: Mapping[int, str], *, anew: bool) -> None:
+    """Write lines by row, counted from 0, each as wide as the screen; `anew` clears it first.
 
     A line that ended in "erase to the right" would lose its last column where wrapping is off.
     """
-    _write(_BEGIN + "\r\n".join(lines) + _END)
+    placed = "".join(f"\x1b[{row + 1};1H{line}" for row, line in lines.items())
+    _write(_BEGIN + ("\x1b[2J" if anew else "") + placed + _END)
 
 
 def _write(text: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+
+from rich.text import Text
 
 X_AXES = ("step", "time", "tokens", "cost")
 _PLAIN = str.maketrans(
@@ -35,6 +38,7 @@ class View:
     can_stop: bool = False
     colour: bool = True
     unicode: bool = True
+    kept: tuple[Hashable, list[Text]] | None = None  # the panels of the last frame, and of what
 
     def plain(self, text: str) -> str:
         """`text` with signs that the terminal has."""
