@@ -130,7 +130,7 @@ class Adapter:
         """A hash of the weights' content: equal after save and load, however they came about."""
         if self._digest is None:
             hasher = hashlib.blake2b(digest_size=16)
-            for name in self.a:
+            for name in sorted(self.a):
                 for tensor in (self.a[name], self.b[name]):
                     hasher.update(tensor.detach().cpu().contiguous().numpy().tobytes())
             self._digest = hasher.hexdigest()

@@ -8,6 +8,7 @@ only: (N, L) padded rows, with zeros in `weights`, `advantages` and masks where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -111,7 +112,7 @@ def find_loss(name: str, config: Mapping[str, float | str]) -> tuple[Loss, dict[
         if key not in loss.defaults:
             known = ", ".join(loss.defaults) or "no settings"
             raise ClientFault(f"{name} has no setting {key!r}; it takes {known}")
-        if not isinstance(value, (int, float)):
-            raise ClientFault(f"{name}: {key} must be a number, not {value!r}")
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ClientFault(f"{name}: {key} must be a finite number, not {value!r}")
         settings[key] = float(value)
     return loss, settings

@@ -104,10 +104,10 @@ class Batch:
 
     def step(self) -> list[SampleJob]:
         """Draw a token for every row; return the jobs that this finished."""
-        self._drop([i for i, row in enumerate(self.rows) if row.job.cancelled])
-        if not self.rows:
-            return []
         with torch.inference_mode():
+            self._drop([i for i, row in enumerate(self.rows) if row.job.cancelled])
+            if not self.rows:
+                return []
             tokens = [row.tokens[-1] for row in self.rows]
             lengths = [row.length - 1 for row in self.rows]
             hidden = self.decoder.step(self.weights, self.cache, tokens, lengths)
