@@ -161,13 +161,17 @@ def test_several_runs_have_a_row_each(tmp_path: Path) -> None:
     assert "failed" in rows[3]
 
 
-@pytest.mark.parametrize(("kind", "start"), [("svg", "<svg"), ("html", "<!DOCTYPE html>")])
+@pytest.mark.parametrize(("kind", "start"), [("svg", "<svg xmlns"), ("html", "<!DOCTYPE html>")])
 def test_a_picture_holds_the_screen(rl: Path, tmp_path: Path, kind: str, start: str) -> None:
     target = tmp_path / f"screen.{kind}"
     save_picture(rl, target, kind=kind)
     written = target.read_text(encoding="utf-8")
     assert written.startswith(start)
     assert "300/400" in written
+    if kind == "svg":
+        from xml.etree import ElementTree
+
+        assert ElementTree.fromstring(written).tag.endswith("svg")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tinker_cli import console
-from tinker_cli.errors import UsageError
+from tinker_cli.errors import EXIT_INTERRUPTED, UsageError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -86,5 +86,7 @@ def _watch_one(run: Path) -> None:
             follow_plain(run)
         return
     how = attach(run, on_stop=lambda now: request_stop(run, now=now), until_end=not ended)
-    if how == "detached" and not ended:
+    if how != "ended" and not ended:
         console.say(f"detached; tinker watch {run.name} shows it again")
+    if how == "interrupted":
+        raise typer.Exit(EXIT_INTERRUPTED)

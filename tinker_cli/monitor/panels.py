@@ -1,7 +1,7 @@
 """The dashboard's screen from a run's facts: the header, the panels of curves, the lines below.
 
-Pure drawing: `screen` gives lines of the size it is asked for. Which curves a panel shows is a
-table here; how they are drawn is `canvas`; the lines above and below are `strips`.
+Pure drawing: `screen_lines` gives lines of the size it is asked for. Which curves a panel shows is
+a table here; how they are drawn is `canvas`; the lines above and below are `strips`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET, Marks, draw
@@ -26,6 +25,7 @@ KL_WARNING = 0.01  # the cookbook's advice: above it the sampler has left the le
 NARROW = 64  # columns; below it panels stand one above the other
 WIDE = 160  # columns; from it on three panels stand side by side
 LOWEST_PANEL = 6  # lines: a frame, three of curve, an axis
+COMFORTABLE_PANEL = 9  # lines; a third row of panels has at least so many
 MOVE_STEPS = 10  # whose mean is held against that of as many before
 TALLEST_PANEL = 20  # lines; taller curves say no more
 
@@ -71,13 +71,8 @@ PAGES: dict[str, tuple[tuple[Spec, ...], ...]] = {
 }
 
 
-def screen(facts: RunFacts, view: View, width: int, height: int) -> RenderableType:
-    """The whole screen: at most `height` lines of at most `width` columns."""
-    return Group(*screen_lines(facts, view, width, height))
-
-
 def screen_lines(facts: RunFacts, view: View, width: int, height: int) -> list[Text]:
-    """The lines of the screen."""
+    """The whole screen: at most `height` lines of at most `width` columns."""
     top = header(facts, view, width)
     bottom = below(facts, view, width, roomy=height >= 30)
     room = height - len(top) - len(bottom)
@@ -108,6 +103,8 @@ def _panels(facts: RunFacts, view: View, width: int, room: int) -> list[Text]:
         return _framed(Text(" the run"), Text(""), [Text(f" {words}")], "", width, height, view)
     columns = min(1 if width < NARROW else 2 if width < WIDE else 3, len(chosen))
     rows = max(1, min(-(-len(chosen) // columns), room // LOWEST_PANEL))
+    while rows > 2 and room // rows < COMFORTABLE_PANEL:
+        rows -= 1
     if room // rows > TALLEST_PANEL:  # room for curves of the other pages too
         titles = {spec.title for spec in chosen}
         others = [s for page in pages for s in page if s.title not in titles]

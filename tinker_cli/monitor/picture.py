@@ -8,10 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
+from rich.text import Text
 
 from tinker_cli.errors import RunFailed
 from tinker_cli.monitor.facts import RunFacts
-from tinker_cli.monitor.panels import screen
+from tinker_cli.monitor.panels import screen_lines
+from tinker_cli.monitor.svg import as_svg
 from tinker_cli.monitor.view import View
 
 WIDTH, HEIGHT = 110, 32  # characters; fits a README
@@ -31,11 +33,23 @@ def save_picture(
 
     Raises RunFailed where the file can't be written.
     """
+    facts, title = RunFacts(run), f"tinker watch {run.name}"
+    lines = screen_lines(facts, View(), width, height)[:-1]  # a picture has no keys
+    svg = kind != "html"
+    text = as_svg(lines, width, THEME, title=title) if svg else _as_html(lines, width)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, target)
+    except OSError as error:
+        raise RunFailed(f"can't write {target}: {error.strerror or error}") from error
+
+
+def _as_html(lines: list[Text], width: int) -> str:
     printer = Console(
         file=io.StringIO(),
         record=True,
         width=width,
-        height=height,
         force_terminal=True,
         color_system="truecolor",
         markup=False,
@@ -43,15 +57,6 @@ def save_picture(
         highlight=False,
         legacy_windows=False,
     )
-    facts = RunFacts(run)
-    printer.print(screen(facts, View(), width, height))
-    if kind == "html":
-        text = printer.export_html(theme=THEME, inline_styles=True)
-    else:
-        text = printer.export_svg(title=f"tinker watch {run.name}", theme=THEME)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, target)
-    except OSError as error:
-        raise RunFailed(f"can't write {target}: {error.strerror or error}") from error
+    for line in lines:
+        printer.print(line, no_wrap=True, overflow="crop", crop=True)
+    return printer.export_html(theme=THEME, inline_styles=True)
