@@ -209,7 +209,7 @@ def _latest(
         text.append(f"{sign}{word + ' ' if word else ''}{short(values[-1])}{at} ", style=colour)
         if not word and not series[number].points:
             text.append(_move(values, view), style=QUIET)
-        text.append(" ")
+        text.append(" " if roomy else "")
     text.rstrip()
     text.append(" ")
     return text
