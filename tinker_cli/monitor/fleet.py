@@ -70,10 +70,10 @@ def fleet_lines(
 ) -> list[Text]:
     """A heading and a row a run, none wider than `width`."""
     name_width = min(max([len(one.run.name) for one in facts] + [4]), max(width // 4, 8))
-    fixed = 2 + name_width + 2 + 10 + 10 + 9 + 9 + 10
+    fixed = 2 + name_width + 2 + 10 + 10 + 13 + 2 + 10 + 10
     spark = (width - fixed) // 2 - 1
     spark = 0 if spark < SHORTEST_SPARK else min(spark, 40)
-    head = f"  {'run':<{name_width}}  {'state':<10}{'step':>10}{'left':>10}  {'reward/nll':<10}"
+    head = f"  {'run':<{name_width}}  {'state':<10}{'step':>10}{'left':>13}  {'reward/nll':<10}"
     head += f"{'':<{spark}}  {'KL':<9}"
     lines = [Text(head[:width], style=QUIET)]
     for one in facts:
@@ -96,7 +96,7 @@ def _row(one: RunFacts, view: View, name_width: int, spark: int) -> Text:
     left = one.seconds_left() if not one.has_ended else None
     row = Text.assemble((sign, state_style), name)
     row.append(f"  {one.state:<10}", style=state_style)
-    row.append(f"{step}{of}".rjust(10) + f"{duration(left) if left is not None else '':>10}  ")
+    row.append(f"{step}{of}".rjust(10) + f"{duration(left) if left is not None else '':>13}  ")
     first = one.column("reward") if one.kind == "rl" else one.column("nll")
     second = one.column("kl") if one.kind == "rl" else None
     for column, colour in ((first, COLOURS[0]), (second, COLOURS[1])):
