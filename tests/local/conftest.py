@@ -41,3 +41,13 @@ def service(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     client = tinker.ServiceClient(base_url=engine.url)
     yield client
     client.close("success").result()
+
+
+@pytest.fixture
+def raw(small_model: Any, tmp_path: Path) -> Iterator[Any]:
+    """An engine of the small model in this process, with a store of its own."""
+    from raw_engine import RawEngine
+
+    running = RawEngine(small_model, tmp_path / "store")
+    yield running
+    running.close()

@@ -13,20 +13,23 @@ from starlette.requests import Request
 from tinker_cli.local.faults import ClientFault, TooLarge
 
 BODY_LIMIT = 256 << 20  # bytes
+BEGINNING = 1024  # bytes kept of one that is too large
 Body = dict[str, Any]
 
 
 async def read(request: Request) -> bytes:
     """The whole body; TooLarge, with its beginning, beyond the limit."""
-    pieces, size = [], 0
+    pieces, size, beginning = [], 0, b""
     async for piece in request.stream():
         size += len(piece)
+        beginning = beginning or piece[:BEGINNING]
         if size <= BODY_LIMIT:
             pieces.append(piece)
-    body = b"".join(pieces)
+        else:
+            pieces.clear()
     if size > BODY_LIMIT:
-        raise TooLarge(f"the body exceeds {BODY_LIMIT >> 20} MiB", body[:1024])
-    return body
+        raise TooLarge(f"the body exceeds {BODY_LIMIT >> 20} MiB", beginning)
+    return b"".join(pieces)
 
 
 async def read_json(request: Request) -> Body:

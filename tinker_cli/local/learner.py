@@ -70,6 +70,8 @@ class Learner:
         nothing if a datum is wrong.
         """
         loss, settings = find_loss(loss_fn, config)
+        if not data:
+            raise ClientFault("the request has no datums")
         checked = [_checked(i, datum, loss, self.model) for i, datum in enumerate(data)]
         outputs: list[dict[str, Array]] = [{} for _ in data]
         total = 0.0
