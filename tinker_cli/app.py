@@ -214,7 +214,7 @@ def _tell(error: TinkerError, as_json: bool) -> None:
     if as_json:
         console.say(console.strict_json(error.as_json()))
         return
-    console.say(error.message)
+    console.say(_from_here(error.message))
     if isinstance(error, InputFaults) and error.faults:
         console.say()
         for line in _fault_lines(error):
@@ -223,9 +223,14 @@ def _tell(error: TinkerError, as_json: bool) -> None:
         console.say(f"  {error.hint}")
 
 
+def _from_here(text: str) -> str:
+    """Paths below the working directory as a person would type them."""
+    return text.replace(f"{os.getcwd()}{os.sep}", "")
+
+
 def _fault_lines(error: InputFaults) -> list[str]:
     """The faults as columns: place, key, sentence; the columns as wide as they need to be."""
-    places = [fault.where for fault in error.faults]
+    places = [_from_here(fault.where) for fault in error.faults]
     keys = [fault.key or "" for fault in error.faults]
     place_width, key_width = max(map(len, places)), max(map(len, keys))
     return [
