@@ -35,6 +35,8 @@ def main() -> int:
         listener = _bind(options.host, options.port)
     except OSError as error:
         return _refuse(f"port {options.port} on {options.host} can't be used: {error.strerror}", 2)
+    if (missing := _what_is_missing(options.model)) is not None:
+        return _refuse(f"the model {options.model} can't be loaded: {missing}", 2)
     from tinker_cli.local.faults import ClientFault
 
     try:
@@ -62,6 +64,16 @@ def _parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.name = options.name or options.model
     return options
+
+
+def _what_is_missing(model: str) -> str | None:
+    """What is plainly wrong with a model's folder, told before seconds of imports."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return None if (folder / "config.json").is_file() else "the folder has no config.json"
+    if model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        return "there is no such folder"
+    return None
 
 
 def _build(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -136,7 +148,8 @@ def _serve(
 
 
 def _end_with_parent(end: Any) -> None:
-    while sys.stdin.buffer.read(4096):
+    # Not through sys.stdin: a thread that waits in its buffer breaks the interpreter's exit.
+    while os.read(0, 4096):
         pass
     end()
 

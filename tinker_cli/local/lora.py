@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -248,31 +249,40 @@ def load_base_model(
 ) -> BaseModel:
     """Load a causal LM from a folder or a hub name; raises ClientFault in one sentence.
 
-    Eager attention on CPU: for the short sequences of small models it trains faster there than
-    torch's fused one. Code inside a model folder is never run.
+    `auto` is CUDA (bfloat16), else MPS or CPU (float32). Code inside a model folder is never run.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     place = _choose_device(device)
-    number = torch.float32 if dtype == "auto" and place == "cpu" else _DTYPES.get(dtype)
-    number = number or torch.bfloat16
+    if dtype not in ("auto", *_DTYPES):
+        raise ClientFault(f"dtype {dtype!r} is not one of auto, {', '.join(_DTYPES)}")
+    number = _DTYPES.get(dtype, torch.bfloat16 if place.startswith("cuda") else torch.float32)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    folder = Path(source).expanduser()
+    source = str(folder.resolve()) if folder.is_dir() else source
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         network = AutoModelForCausalLM.from_pretrained(
-            source, dtype=number, attn_implementation="eager" if place == "cpu" else "sdpa"
+            source, dtype=number, attn_implementation="sdpa"
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        return BaseModel(name, source, network.to(place), tokenizer)
+    except Exception as error:  # files of others, read by libraries of others: anything may come
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ClientFault(f"the model {source} can't be loaded: {first}") from None
-    return BaseModel(name, source, network.to(place), tokenizer)
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def _choose_device(device: str) -> str:
-    if device != "auto":
-        return device
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    if device == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ClientFault(f"device {device!r} can't be used: {first}") from None
+    return device
