@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Look closer": (
         Entry("metrics", "Curves and numbers of runs: table, plot, check, JSON, CSV."),
         Entry("rollouts", "What the model said in an RL run, by step and reward."),
+        Entry("render", "Conversations as the tokens and weights that training sees."),
         Entry("sample", "Ask a model, a run or a checkpoint; one prompt or a file."),
     ),
     "Start and check": (

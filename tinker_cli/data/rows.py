@@ -52,10 +52,13 @@ def read_jsonl(path: str | Path) -> list[Row]:
     return rows
 
 
-def scan_jsonl(path: str | Path) -> Iterator[Row | Fault]:
-    """The rows of a file one by one, with a Fault in the place of each faulty line."""
-    name = str(path)
-    place = locate(name)
+def scan_jsonl(path: str | Path, *, name: str | None = None) -> Iterator[Row | Fault]:
+    """The rows of a file one by one, with a Fault in the place of each faulty line.
+
+    `name` is what messages call the file.
+    """
+    place = locate(str(path))
+    name = name or str(path)
     try:
         with _open(place) as stream:
             for number, raw in enumerate(stream, 1):
