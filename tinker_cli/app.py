@@ -57,6 +57,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Start and check": (
         Entry("template", "List, show or copy the specs that ship."),
         Entry("serve", "Run the embedded engine for any Tinker client."),
+        Entry("doctor", "Say what is missing on this machine and how to mend it."),
     ),
 }
 SDK_GROUP = "The Tinker service (the official SDK's commands)"

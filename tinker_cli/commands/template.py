@@ -25,7 +25,7 @@ app = typer.Typer(
     """,
 )
 Name = Annotated[str, typer.Argument(help="A template's name.")]
-_DATA_FILE = re.compile(r"^\s*(?:test_)?file_path:\s*([^\s#]+)", re.MULTILINE)
+_DATA_FILE = re.compile(r"^\s*(?:(?:test_)?file_)?path:\s*([^\s#]+)", re.MULTILINE)
 
 
 def folder() -> Path:

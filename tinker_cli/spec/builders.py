@@ -32,7 +32,7 @@ BUILDERS: dict[str, dict[str, str]] = {
         "deepmath": f"{_MATH}:DeepMathDatasetBuilder",
     },
 }
-PATH_FIELDS = ("file_path", "test_file_path", "load_from")
+PATH_FIELDS = ("file_path", "test_file_path")
 
 
 @dataclass
@@ -191,6 +191,8 @@ class Factory:
         """Paths of data files and references to .py files, made independent of where we run."""
         if name in PATH_FIELDS:
             return self._rooted_path(node)
+        if name == "path" and isinstance(node, Scalar) and (self.base_dir / node.text).exists():
+            return self._rooted_path(node)  # a dataset's folder or file; else a name of the hub
         if name == "reward":
             return self._rooted_reward(node)
         return node

@@ -196,7 +196,7 @@ def _files(value: Any) -> Iterator[Path]:
     if not isinstance(value, dict):
         return
     for key, item in value.items():
-        if key in PATH_FIELDS:
+        if key in (*PATH_FIELDS, "path"):
             for name in item if isinstance(item, list) else [item]:
                 if isinstance(name, str) and locate(name).is_file():
                     yield locate(name)
