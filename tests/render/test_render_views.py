@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def test_json_spans_tile_the_tokens() -> None:
     spans = [(segment["start"], segment["end"]) for segment in document["segments"]]
     assert spans[0][0] == 0
     assert spans[-1][1] == document["num_tokens"]
-    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
     assert sum(document["weights"]) == document["num_trained"]
 
 
