@@ -138,10 +138,10 @@ def _serve(
 
     if watch_stdin:
         threading.Thread(target=_end_with_parent, args=(end,), daemon=True).start()
+    signal.signal(signal.SIGTERM, end)  # before anyone can know that we are here
     listener.listen(2048)
     print(json.dumps(ready), flush=True)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    signal.signal(signal.SIGTERM, end)
     server.run(sockets=[listener])
     scheduler.stop()
     return 0
