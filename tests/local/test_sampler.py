@@ -308,3 +308,44 @@ def test_a_batch_takes_no_more_rows_than_it_may(small_model: BaseModel) -> None:
     assert not batch.room_for(job(small_model, [1], n=57), 0)
     assert batch.room_for(job(small_model, [1], n=56), 0)
     assert not batch.room_for(job(small_model, [1], n=56), 1)
+
+
+def test_lanes_share_the_rows_and_change_no_bit(small_model: BaseModel) -> None:
+    """40 rows of one prompt, 30 of others and a late one: one lane and three give equal bits."""
+
+    def asked() -> tuple[list[SampleJob], SampleJob]:
+        many = job(small_model, [5, 6, 7], "many", n=40, scoring=Scoring(logprobs=True))
+        others = [job(small_model, [9, 2 + i % 7], f"o{i}", max_tokens=3 + i) for i in range(30)]
+        return [many, *others], job(small_model, [5, 6, 7], "late", n=30)
+
+    results = []
+    for lanes in (1, 3):
+        small_model.lanes = lanes
+        small_model.__dict__.pop("pool", None)
+        try:
+            jobs, late = asked()
+            batch = Batch(small_model, None)
+            run(batch, jobs, {2: [late]})
+        finally:
+            small_model.lanes = 1
+        assert len(batch.lanes) == lanes
+        results.append(
+            [(answers(each), repr(each.prompt_logprobs)) for each in [*jobs, late]],
+        )
+    assert results[0] == results[1]
+    small_model.pool.shutdown()
+    del small_model.pool
+
+
+def test_rows_are_dealt_evenly_and_few_stay_together(small_model: BaseModel) -> None:
+    small_model.lanes = 2
+    try:
+        few, many = Batch(small_model, None), Batch(small_model, None)
+    finally:
+        small_model.lanes = 1
+    few.admit([job(small_model, [1, 2], f"{i}") for i in range(9)])
+    assert sorted(len(lane.rows) for lane in few.lanes) == [0, 9]
+    many.admit([job(small_model, [1, 2], n=50), job(small_model, [3], n=14)])
+    assert [len(lane.rows) for lane in many.lanes] == [32, 32]
+    small_model.pool.shutdown()
+    del small_model.pool

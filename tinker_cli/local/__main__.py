@@ -21,12 +21,14 @@ from typing import Any
 
 KEY_VARIABLE = "TINKER_ENGINE_KEY"
 LOOK_SECONDS = 15.0  # how often clients that have gone are looked for
-SMALL_MODEL_PARAMETERS = 20_000_000  # below it a second thread costs more than it brings
+SWITCH_SECONDS = 0.0002  # between threads: compute must not wait for a request being parsed
+MOST_LANES = 4  # by default; each runs Python between its tensor operations
 
 
 def main() -> int:
     """Load the model, serve until told to end, return the exit code."""
     options = _parse()
+    sys.setswitchinterval(SWITCH_SECONDS)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
@@ -88,15 +90,20 @@ def _build(options: argparse.Namespace) -> tuple[Any, Any]:
 
     source = str(tiny.FOLDER) if options.model == tiny.NAME else options.model
     base = load_base_model(options.name, source, device=options.device, dtype=options.dtype)
-    parameters = sum(parameter.numel() for parameter in base.network.parameters())
-    default = 1 if parameters < SMALL_MODEL_PARAMETERS else os.cpu_count() or 1
-    torch.set_num_threads(options.threads or default)
+    cores = os.cpu_count() or 1
+    # The matrix products of a small model are too short to be shared between threads; its samples
+    # can be, each thread having rows of its own.
+    lanes = (options.threads or min(cores, MOST_LANES)) if base.is_small else 1
+    torch.set_num_threads(options.threads or (1 if base.is_small else cores))
+    base.lanes = lanes
     store = Store(options.store)
     store.sweep()
     scheduler = Scheduler()
 
     def load(name: str, folder: str) -> BaseModel:
-        return load_base_model(name, folder, device=options.device, dtype=options.dtype)
+        model = load_base_model(name, folder, device=options.device, dtype=options.dtype)
+        model.lanes = lanes
+        return model
 
     sessions = Sessions(
         base, store, scheduler, seed=options.seed, aliases=tuple(options.alias), load=load

@@ -20,7 +20,7 @@ from torch import Tensor
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ROW_GROUP = 8  # rows of a matrix product come in whole groups, so that one kernel serves all
-KEY_BLOCK = 64  # keys attended to come in whole blocks, for the same reason
+KEY_BLOCK = 32  # keys attended to come in whole blocks, for the same reason
 FUSE_NUMBERS = 50_000_000  # weights up to this are copied into fused matrices
 PROMPT_TOKENS_AT_ONCE = 8192
 
@@ -50,6 +50,8 @@ class Projection:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (rows, in) -> (rows, sum of outs)."""
+        if len(self.weights) == 1 and self.low_rank[0] is None:
+            return F.linear(x, self.weights[0], self.bias)
         pieces = []
         for weight, lora in zip(self.weights, self.low_rank, strict=True):
             y = F.linear(x, weight)
@@ -65,8 +67,7 @@ class Projection:
 class _Layer:
     norm1: Tensor
     qkv: Projection
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    qk_norm: Tensor | None  # (query heads + key heads, head_dim)
     out: Projection
     norm2: Tensor
     gate_up: Projection
@@ -82,6 +83,16 @@ class Weights:
     head: Projection
 
 
+@dataclass(frozen=True)
+class _Window:
+    """Views of one layer's keys and values."""
+
+    flat_k: Tensor  # (all rows * heads * positions, head_dim)
+    flat_v: Tensor
+    k: Tensor  # (rows * heads, head_dim, keys)
+    v: Tensor  # (rows * heads, keys, head_dim)
+
+
 class KeyValues:
     """Keys and values of many rows: per layer (rows, heads, positions, head_dim), growing."""
 
@@ -90,6 +101,7 @@ class KeyValues:
         self._like = like
         self.k: list[Tensor] = [like.new_zeros(0, heads, 0, head_dim) for _ in range(layers)]
         self.v: list[Tensor] = [like.new_zeros(0, heads, 0, head_dim) for _ in range(layers)]
+        self._window: tuple[tuple[int, int], list[_Window]] = (0, 0), []
 
     def ensure(self, rows: int, positions: int) -> None:
         """Make room; what is there stays."""
@@ -106,6 +118,28 @@ class KeyValues:
                 new = self._like.new_zeros(rows, heads, positions, head_dim)
                 new[:old_rows, :, :old_positions] = old
                 buffers[i] = new
+        self._window = (0, 0), []
+
+    def window(self, rows: int, keys: int) -> list[_Window]:
+        """By layer, the keys and values of the first rows and positions."""
+        if self._window[0] != (rows, keys):
+            views = [
+                _Window(
+                    k.view(-1, k.shape[-1]),
+                    v.view(-1, v.shape[-1]),
+                    k[:rows, :, :keys].flatten(0, 1).transpose(-1, -2),
+                    v[:rows, :, :keys].flatten(0, 1),
+                )
+                for k, v in zip(self.k, self.v, strict=True)
+            ]
+            self._window = (rows, keys), views
+        return self._window[1]
+
+    def places(self, position: Tensor) -> Tensor:
+        """Where row r's keys at position[r] are in a window's flat views: (rows * heads,)."""
+        heads, positions = self._shape[0], self.k[0].shape[2]
+        row = torch.arange(len(position) * heads, device=position.device)
+        return row * positions + position.repeat_interleave(heads)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row's keys and values to another row."""
@@ -146,13 +180,14 @@ class Decoder:
     def _layer(self, index: int, adapter: Any | None) -> _Layer:
         block, name = self._network.model.layers[index], f"model.layers.{index}"
         attention = block.self_attn
-        q_norm = getattr(attention, "q_norm", None)
-        k_norm = getattr(attention, "k_norm", None)
+        qk_norm = None
+        if hasattr(attention, "q_norm"):
+            norms = ((attention.q_norm, self.heads), (attention.k_norm, self.kv_heads))
+            qk_norm = torch.cat([norm.weight.expand(count, -1) for norm, count in norms])
         return _Layer(
             norm1=block.input_layernorm.weight,
             qkv=self._projection([f"{name}.self_attn.{x}_proj" for x in "qkv"], adapter),
-            q_norm=None if q_norm is None else q_norm.weight,
-            k_norm=None if k_norm is None else k_norm.weight,
+            qk_norm=qk_norm,
             out=self._projection([f"{name}.self_attn.o_proj"], adapter),
             norm2=block.post_attention_layernorm.weight,
             gate_up=self._projection([f"{name}.mlp.{x}_proj" for x in ("gate", "up")], adapter),
@@ -195,8 +230,9 @@ class Decoder:
     def logits(self, weights: Weights, hidden: Tensor) -> Tensor:
         """Last hidden states (rows, H) -> float32 logits (rows, V)."""
         count = len(hidden)
-        padded = F.pad(hidden, (0, 0, 0, -count % ROW_GROUP))
-        return weights.head(_rms(padded, weights.norm, self.eps))[:count].float()
+        if count % ROW_GROUP:
+            hidden = F.pad(hidden, (0, 0, 0, -count % ROW_GROUP))
+        return weights.head(_rms(hidden, weights.norm, self.eps))[:count].float()
 
     def prompts(
         self, weights: Weights, prompts: Sequence[Tensor]
@@ -211,7 +247,7 @@ class Decoder:
         position = torch.cat([torch.arange(n) for n in lengths]).to(device)
         padding = -len(flat) % ROW_GROUP
         flat, position = F.pad(flat, (0, padding)), F.pad(position, (0, padding))
-        cos, sin = self._rotation(position)
+        cos, sin = self._rotation(position, max(lengths))
         x = self._embed[flat]
         shapes = _blocks_of_equal_shape(lengths)
         kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in prompts]
@@ -265,46 +301,53 @@ class Decoder:
         device = self._embed.device
         token = torch.tensor([*tokens, *padding], device=device)
         position = torch.tensor([*lengths, *padding], device=device)
-        rows = torch.arange(len(token), device=device)
-        hidden_keys = torch.arange(keys, device=device) > position[:, None]
-        hidden_keys = hidden_keys[:, None, None, :]  # (rows, 1, 1, keys)
-        cos, sin = self._rotation(position)
+        cos, sin = self._rotation(position, max(lengths))
+        bias = torch.zeros(len(token), keys, dtype=self._embed.dtype, device=device)
+        bias.masked_fill_(torch.arange(keys, device=device) > position[:, None], float("-inf"))
+        bias = bias.repeat_interleave(self.kv_heads, 0).unsqueeze(1)  # (rows * kv heads, 1, keys)
+        places, windows = cache.places(position), cache.window(len(token), keys)
         x = self._embed[token]
-        group = self.heads // self.kv_heads
-        for index, layer in enumerate(weights.layers):
+        for layer, window in zip(weights.layers, windows, strict=True):
             q, k, v = self._qkv(layer, x, cos, sin)
-            cache.k[index][rows, :, position] = k
-            cache.v[index][rows, :, position] = v
-            q = q.view(len(token), self.kv_heads, group, self.head_dim)
-            keys_there = cache.k[index][: len(token), :, :keys]
-            scores = (q @ keys_there.transpose(-1, -2)) * self.head_dim**-0.5
-            chance = torch.softmax(scores.masked_fill_(hidden_keys, float("-inf")).float(), -1)
-            attended = chance.to(x.dtype) @ cache.v[index][: len(token), :, :keys]
-            x = self._rest(layer, x, attended.flatten(1))
+            window.flat_k.index_copy_(0, places, k.reshape(-1, self.head_dim))
+            window.flat_v.index_copy_(0, places, v.reshape(-1, self.head_dim))
+            x = self._rest(layer, x, self._attend_step(window, q, bias))
         return x[:count]
+
+    def _attend_step(self, window: _Window, q: Tensor, bias: Tensor) -> Tensor:
+        """One query a row, q (rows, heads, head_dim), attends to the row's keys -> (rows, H)."""
+        grouped = q.reshape(len(bias), -1, self.head_dim)
+        scores = torch.baddbmm(bias, grouped, window.k, alpha=self.head_dim**-0.5)
+        chance = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
+        return torch.bmm(chance, window.v).view(len(q), -1)
 
     def _qkv(
         self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (both rotated) and values: each (rows, heads, head_dim)."""
         joint = layer.qkv(_rms(x, layer.norm1, self.eps)).view(len(x), -1, self.head_dim)
-        q, k, v = torch.split(joint, [self.heads, self.kv_heads, self.kv_heads], 1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = _rms(q, layer.q_norm, self.eps), _rms(k, layer.k_norm, self.eps)
-        return _rotate(q, cos, sin), _rotate(k, cos, sin), v
+        qk, v = torch.split(joint, [self.heads + self.kv_heads, self.kv_heads], 1)
+        if layer.qk_norm is not None:
+            qk = _rms(qk, layer.qk_norm, self.eps)
+        # Rotary positions: x cos + (-right, left) sin, the signs being in the table of sines.
+        qk = torch.addcmul(qk * cos, qk.roll(self.head_dim // 2, -1), sin)
+        return qk[:, : self.heads], qk[:, self.heads :], v
 
     def _rest(self, layer: _Layer, x: Tensor, attended: Tensor) -> Tensor:
-        x = x + layer.out(attended)
+        x = layer.out(attended).add_(x)
         gate, up = layer.gate_up(_rms(x, layer.norm2, self.eps)).chunk(2, -1)
-        return x + layer.down(F.silu(gate) * up)
+        return layer.down(F.silu(gate).mul_(up)).add_(x)
 
-    def _rotation(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines (rows, 1, head_dim) at these positions, from a table that grows."""
-        needed = int(position.max()) + 1
-        if self._angles is None or len(self._angles[0]) < needed:
-            table = torch.arange(max(needed, 512) * 2, device=position.device)
+    def _rotation(self, position: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (rows, 1, head_dim) at these positions, from a table that grows.
+
+        The left half of the sines is negated.
+        """
+        if self._angles is None or len(self._angles[0]) <= last:
+            table = torch.arange(max(last + 1, 512) * 2, device=position.device)
             cos, sin = self._rotary(self._embed, table.unsqueeze(0))
-            self._angles = cos[0].unsqueeze(1), sin[0].unsqueeze(1)
+            left, right = sin[0].chunk(2, -1)
+            self._angles = cos[0].unsqueeze(1), torch.cat((-left, right), -1).unsqueeze(1)
         return self._angles[0][position], self._angles[1][position]
 
 
@@ -313,13 +356,13 @@ def _as(tensor: Tensor, linear: Any) -> Tensor:
 
 
 def _rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    full = x.float()
-    return weight * (full * torch.rsqrt(full.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    left, right = x.chunk(2, -1)
-    return x * cos + torch.cat((-right, left), -1) * sin
+    """RMS norm over the last dimension, in float32 as the networks have it."""
+    width = x.shape[-1:]
+    if x.dtype is not torch.float32:
+        return weight * F.rms_norm(x.float(), width, eps=eps).to(x.dtype)
+    if weight.dim() == 1:
+        return F.rms_norm(x, width, weight, eps)
+    return F.rms_norm(x, width, eps=eps).mul_(weight)
 
 
 def _spans(lengths: Sequence[int]) -> list[tuple[int, int, int]]:

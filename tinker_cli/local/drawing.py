@@ -152,13 +152,12 @@ def draw(
 
     The normaliser is that of the model's own distribution, at temperature 1.
     """
-    top = logits.max(-1, keepdim=True)
-    shifted = logits - top.values
-    weights = shifted.exp()  # (R, V)
-    normaliser = top.values.squeeze(-1) + weights.sum(-1).log()
+    weights = logits.softmax(-1)  # (R, V)
+    # The greatest probability is exp(greatest logit - normaliser).
+    normaliser = logits.amax(-1) - weights.amax(-1).log()
     if any(d.temperature not in (0.0, 1.0) for d in decodings):
         heat = torch.tensor([d.temperature or 1.0 for d in decodings], device=logits.device)
-        weights = (shifted / heat.unsqueeze(-1)).exp()
+        weights = (logits / heat.unsqueeze(-1)).softmax(-1)
     if any(d.truncates for d in decodings):
         picked = [i for i, d in enumerate(decodings) if d.truncates]
         index = torch.tensor(picked, device=logits.device)
@@ -168,7 +167,7 @@ def draw(
     drawn = _invert(weights, noise)
     if any(d.temperature == 0 for d in decodings):
         greedy = torch.tensor([d.temperature == 0 for d in decodings], device=logits.device)
-        drawn = torch.where(greedy, top.indices.squeeze(-1), drawn)
+        drawn = torch.where(greedy, logits.argmax(-1), drawn)
     return drawn, normaliser
 
 

@@ -8,9 +8,11 @@ Knows torch modules; knows nothing of losses, requests or files.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from tinker_cli.local.decoder import Decoder, is_served
 from tinker_cli.local.faults import ClientFault
 
+SMALL_MODEL_NUMBERS = 20_000_000
 LORA_ALPHA = 32.0  # as the service's adapters: scale = alpha / rank
 MAX_RANK = 512
 KEEP_FOLDED_NUMBERS = 50_000_000  # adapted weights up to this are kept folded, not folded per use
@@ -169,6 +172,18 @@ class BaseModel:
             parameter.requires_grad_(False)
         network.eval()
         self.decoder = Decoder(network, self.layers) if is_served(network) else None
+        self.lanes = 1  # threads that sampling may use at once, each with rows of its own
+
+    @functools.cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        """The threads of the lanes, each of which computes alone."""
+        return ThreadPoolExecutor(self.lanes, "lane", torch.set_num_threads, (1,))
+
+    @property
+    def is_small(self) -> bool:
+        """True if a matrix product is too short a piece of work to be shared between threads."""
+        numbers = sum(parameter.numel() for parameter in self.network.parameters())
+        return bool(self.device.type == "cpu" and numbers < SMALL_MODEL_NUMBERS)
 
     def new_adapter(self, shape: LoraShape, seed: int) -> Adapter:
         """A fresh adapter: A uniform as torch's Linear, B zero, so that it changes nothing yet."""

@@ -7,18 +7,20 @@ nothing in once it has begun. Knows models and requests; knows nothing of HTTP o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from tinker_cli.local.decoder import KEY_BLOCK, PROMPT_TOKENS_AT_ONCE
-from tinker_cli.local.drawing import Decoding, Row, SampleJob, Scoring, extend
+from tinker_cli.local.drawing import Decoding, Row, SampleJob, Scoring
 from tinker_cli.local.faults import ClientFault
+from tinker_cli.local.lanes import Lane, Share
 from tinker_cli.local.lora import Adapter, BaseModel
-from tinker_cli.local.scoring import score_prompt
 
+LANE_ROWS = 24  # rows that make another lane worth its while
+STEPS_APART = 4  # tokens that lanes draw before they wait for each other
 MAX_ROWS = 256  # rows of one batch; above it a CPU gains nothing
 CACHE_BYTES = 4 << 30  # keys and values of one batch at most, if all rows grow to their end
 Array = np.ndarray[Any, Any]
@@ -27,7 +29,9 @@ Array = np.ndarray[Any, Any]
 class Rows(Protocol):
     """What the scheduler asks of a batch or a wave."""
 
-    rows: list[Row]
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The completions in the making."""
 
     def room_for(self, job: SampleJob, waiting: int) -> bool:
         """True if the job may be taken in now, after `waiting` rows that are about to join."""
@@ -36,95 +40,87 @@ class Rows(Protocol):
         """Take jobs in and draw their first tokens; return those that this finished."""
 
     def step(self) -> list[SampleJob]:
-        """Draw a token for every row; return the jobs that this finished."""
+        """Draw a token for every row, or a few; return the jobs that this finished."""
 
 
 class Batch:
-    """Rows that decode together; requests come and go."""
+    """Rows that decode together; requests come and go.
+
+    The rows are spread over as many lanes as the model may use threads, each lane a smaller batch
+    of its own; a row's numbers are the same in any lane.
+    """
 
     def __init__(self, model: BaseModel, adapter: Adapter | None):
         assert model.decoder is not None
-        self.model, self.decoder = model, model.decoder
+        self.model = model
         with torch.inference_mode():
-            self.weights = self.decoder.weights(adapter)
-            self.cache = self.decoder.new_cache()
-        self.rows: list[Row] = []
+            weights = model.decoder.weights(adapter)
+        self.lanes = [Lane(model, weights) for _ in range(model.lanes)]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row of every lane."""
+        return [row for lane in self.lanes for row in lane.rows]
 
     def room_for(self, job: SampleJob, waiting: int) -> bool:
         """True if all of the job's rows fit, by number and by the memory they may come to need."""
-        if not self.rows and not waiting:
+        there = self.rows
+        if not there and not waiting:
             return True
-        rows = len(self.rows) + waiting + job.num_samples
-        longest = max([_end(job), *(_end(row.job) for row in self.rows)])
-        return rows <= MAX_ROWS and rows * longest * self.decoder.bytes_per_position <= CACHE_BYTES
+        rows = len(there) + waiting + job.num_samples
+        longest = max([_end(job), *(_end(row.job) for row in there)])
+        size = rows * longest * self.lanes[0].decoder.bytes_per_position
+        return rows <= MAX_ROWS and size <= CACHE_BYTES
 
     def admit(self, jobs: Sequence[SampleJob]) -> list[SampleJob]:
-        """Run the prompts, each different one once, and draw the first tokens."""
-        by_prompt: dict[bytes, list[SampleJob]] = {}
+        """Run the prompts and draw the first tokens."""
         for job in jobs:
             job.completions = [None] * job.num_samples
-            by_prompt.setdefault(job.prompt.tobytes(), []).append(job)
-        finished: list[SampleJob] = []
-        with torch.inference_mode():
-            for group in _groups(list(by_prompt.values())):
-                finished += self._admit(group)
-        return finished
-
-    def _admit(self, groups: Sequence[list[SampleJob]]) -> list[SampleJob]:
-        prompts = [torch.from_numpy(group[0].prompt) for group in groups]
-        hidden, kept = self.decoder.prompts(self.weights, prompts)
-        last = self.decoder.logits(self.weights, torch.stack([h[-1] for h in hidden]))
-        rows, picked = [], []
-        for i, group in enumerate(groups):
-            for job in group:
-                self._score(job, hidden[i])
-                rows += [Row(job, index) for index in range(job.num_samples)]
-                picked += [i] * job.num_samples
-        done = set(extend(rows, last[torch.tensor(picked)], self.model.tokenizer))
-        staying = [i for i in range(len(rows)) if i not in done]
-        start = len(self.rows)
-        if staying:
-            longest = max(len(rows[i].job.prompt) for i in staying) + 1
-            self.cache.ensure(start + len(staying), -(-longest // KEY_BLOCK) * KEY_BLOCK)
-        for offset, i in enumerate(staying):
-            length = len(rows[i].job.prompt)
-            for layer, (k, v) in enumerate(kept[picked[i]]):
-                self.cache.k[layer][start + offset, :, :length] = k
-                self.cache.v[layer][start + offset, :, :length] = v
-            self.rows.append(rows[i])
-        return [job for group in groups for job in group if job.done]
-
-    def _score(self, job: SampleJob, hidden: torch.Tensor) -> None:
-        if job.scoring.wanted:
-            score_prompt(
-                job,
-                lambda start, end: self.decoder.logits(self.weights, hidden[start:end]),
-                self.model.vocab_size,
-            )
+        shares = _spread(jobs, [len(lane.rows) for lane in self.lanes])
+        busy = [(lane, share) for lane, share in zip(self.lanes, shares, strict=True) if share]
+        return self._each([functools.partial(lane.admit, share) for lane, share in busy])
 
     def step(self) -> list[SampleJob]:
-        """Draw a token for every row; return the jobs that this finished."""
-        with torch.inference_mode():
-            self._drop([i for i, row in enumerate(self.rows) if row.job.cancelled])
-            if not self.rows:
-                return []
-            tokens = [row.tokens[-1] for row in self.rows]
-            lengths = [row.length - 1 for row in self.rows]
-            hidden = self.decoder.step(self.weights, self.cache, tokens, lengths)
-            logits = self.decoder.logits(self.weights, hidden)
-            done = extend(self.rows, logits, self.model.tokenizer)
-            finished = {id(self.rows[i].job): self.rows[i].job for i in done}
-            self._drop(done)
-        return [job for job in finished.values() if job.done]
+        """Draw tokens for every row, one or a few; return the jobs that this finished."""
+        busy = [lane for lane in self.lanes if lane.rows]
+        most = STEPS_APART if len(busy) > 1 else 1
+        return self._each([functools.partial(lane.steps, most) for lane in busy])
 
-    def _drop(self, indices: Sequence[int]) -> None:
-        """Let rows leave; the last ones move into their places."""
-        for index in sorted(indices, reverse=True):
-            last = len(self.rows) - 1
-            if index != last:
-                self.cache.move(last, index, self.rows[last].length)
-                self.rows[index] = self.rows[last]
-            self.rows.pop()
+    def _each(self, works: Sequence[Callable[[], list[SampleJob]]]) -> list[SampleJob]:
+        """Run the lanes' work at once; return the jobs of which no row is left."""
+        if len(self.lanes) > 1:
+            touched = list(self.model.pool.map(lambda work: work(), works))
+        else:
+            touched = [work() for work in works]
+        jobs = {id(job): job for part in touched for job in part}
+        return [job for job in jobs.values() if job.done]
+
+
+def _spread(jobs: Sequence[SampleJob], loads: Sequence[int]) -> list[list[Share]]:
+    """Deal the jobs' rows to lanes that hold `loads` rows, filling the emptiest first.
+
+    Few rows stay together, since a lane's step costs nearly the same for one row as for many.
+    Rows of one prompt stay together where they fit, since each lane runs the prompt once.
+    """
+    total = sum(loads) + sum(job.num_samples for job in jobs)
+    used = min(len(loads), max(total // LANE_ROWS, 1))
+    order = sorted(range(len(loads)), key=lambda lane: loads[lane] if used > 1 else -loads[lane])
+    room = {lane: max(-(-total // used) - loads[lane], 0) for lane in order[:used]}
+    shares: list[list[Share]] = [[] for _ in loads]
+    places = iter(room)
+    lane = next(places)
+    for job in sorted(jobs, key=lambda job: job.prompt.tobytes()):
+        start = 0
+        while start < job.num_samples:
+            while room[lane] <= 0 and (other := next(places, None)) is not None:
+                lane = other
+            count = job.num_samples - start
+            if room[lane] > 0:
+                count = min(count, room[lane])
+            shares[lane].append(Share(job, range(start, start + count)))
+            room[lane] -= count
+            start += count
+    return shares
 
 
 def new_batch(model: BaseModel, adapter: Adapter | None) -> Rows:
@@ -138,20 +134,6 @@ def new_batch(model: BaseModel, adapter: Adapter | None) -> Rows:
 
 def _end(job: SampleJob) -> int:
     return len(job.prompt) + job.decoding.max_tokens
-
-
-def _groups(by_prompt: list[list[SampleJob]]) -> list[list[list[SampleJob]]]:
-    """Cut the prompts into runs of bounded length, so that memory is bounded too."""
-    runs: list[list[list[SampleJob]]] = []
-    size = PROMPT_TOKENS_AT_ONCE
-    for group in by_prompt:
-        length = len(group[0].prompt)
-        if size + length > PROMPT_TOKENS_AT_ONCE:
-            runs.append([])
-            size = 0
-        runs[-1].append(group)
-        size += length
-    return runs
 
 
 def checked_job(

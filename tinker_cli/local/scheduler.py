@@ -24,8 +24,8 @@ from tinker_cli.local.futures import Future, Futures, Result
 from tinker_cli.local.sampler import Rows, new_batch
 
 log = logging.getLogger("tinker_cli.local")
-GATHER_SECONDS = 0.004  # a burst of sampling requests arrives over a few milliseconds
-GATHER_LIMIT_SECONDS = 0.03
+GATHER_SECONDS = 0.004  # without a new request, and a burst of them is over
+GATHER_LIMIT_SECONDS = 0.2
 BATCHES = 8  # sets of weights that decode in turn; the requests of others wait
 REMEMBERED_NUMBERS = 512  # of a model's sequence, for operations that are sent again
 Compute = Callable[[], Result]
@@ -201,20 +201,30 @@ class Scheduler:
         started = time.perf_counter()
         if self._arrived:
             self._gather()
-            self._take_in()
         for key, decoding in list(self._decoding.items()):
             self._guarded(key, decoding, decoding.batch.step)
         return time.perf_counter() - started
 
     def _gather(self) -> None:
-        """Wait a moment while more of a burst arrives, if nobody waits for us meanwhile."""
-        if self._decoding:
-            return
+        """Take in a whole burst before the first step, if nobody else waits for us meanwhile.
+
+        Prompts are run as they come; what is put off is decoding a part of the burst alone.
+        """
+        alone = not self._decoding
         limit = time.monotonic() + GATHER_LIMIT_SECONDS
-        seen = -1
-        while seen != len(self._arrived) and time.monotonic() < limit:
-            seen = len(self._arrived)
+        while True:
+            self._take_in()
+            left = len(self._arrived)
+            if not alone or self._is_awaited() or time.monotonic() > limit:
+                return
             time.sleep(GATHER_SECONDS)
+            if len(self._arrived) <= left:
+                return
+
+    def _is_awaited(self) -> bool:
+        """True if an operation that is no sampling waits for the worker."""
+        with self._work.mutex:
+            return any(work is not _wake for work in self._work.queue)
 
     def _take_in(self) -> None:
         with self._lock:

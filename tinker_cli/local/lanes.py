@@ -1,0 +1,127 @@
+"""A lane: rows of many requests that go through the network together, on one thread.
+
+A row that is done leaves, and the last one takes its place. A row's numbers are the same bits in
+any lane, beside any other rows. Knows a model and its rows; knows nothing of other lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tinker_cli.local.decoder import KEY_BLOCK, PROMPT_TOKENS_AT_ONCE, Weights
+from tinker_cli.local.drawing import Row, SampleJob, extend
+from tinker_cli.local.lora import BaseModel
+from tinker_cli.local.scoring import score_prompt
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some of a job's completions."""
+
+    job: SampleJob
+    indices: range
+
+
+class Lane:
+    """Rows that go through the network together, on one thread."""
+
+    def __init__(self, model: BaseModel, weights: Weights):
+        assert model.decoder is not None
+        self.model, self.decoder, self.weights = model, model.decoder, weights
+        with torch.inference_mode():
+            self.cache = self.decoder.new_cache()
+        self.rows: list[Row] = []
+
+    def admit(self, shares: Sequence[Share]) -> list[SampleJob]:
+        """Run the prompts, each different one once, and draw the first tokens.
+
+        Returns the jobs of which a row was finished.
+        """
+        by_prompt: dict[bytes, list[Share]] = {}
+        for share in shares:
+            by_prompt.setdefault(share.job.prompt.tobytes(), []).append(share)
+        finished: list[SampleJob] = []
+        with torch.inference_mode():
+            for group in _groups(list(by_prompt.values())):
+                finished += self._admit(group)
+        return finished
+
+    def _admit(self, groups: Sequence[list[Share]]) -> list[SampleJob]:
+        prompts = [torch.from_numpy(group[0].job.prompt) for group in groups]
+        hidden, kept = self.decoder.prompts(self.weights, prompts)
+        last = self.decoder.logits(self.weights, torch.stack([h[-1] for h in hidden]))
+        rows, picked = [], []
+        for i, group in enumerate(groups):
+            for share in group:
+                if share.indices.start == 0:
+                    self._score(share.job, hidden[i])
+                rows += [Row(share.job, index) for index in share.indices]
+                picked += [i] * len(share.indices)
+        done = set(extend(rows, last[torch.tensor(picked)], self.model.tokenizer))
+        staying = [i for i in range(len(rows)) if i not in done]
+        start = len(self.rows)
+        if staying:
+            longest = max(len(rows[i].job.prompt) for i in staying) + 1
+            self.cache.ensure(start + len(staying), -(-longest // KEY_BLOCK) * KEY_BLOCK)
+        for offset, i in enumerate(staying):
+            length = len(rows[i].job.prompt)
+            for layer, (k, v) in enumerate(kept[picked[i]]):
+                self.cache.k[layer][start + offset, :, :length] = k
+                self.cache.v[layer][start + offset, :, :length] = v
+            self.rows.append(rows[i])
+        return [rows[i].job for i in done]
+
+    def _score(self, job: SampleJob, hidden: torch.Tensor) -> None:
+        if job.scoring.wanted:
+            score_prompt(
+                job,
+                lambda start, end: self.decoder.logits(self.weights, hidden[start:end]),
+                self.model.vocab_size,
+            )
+
+    def steps(self, most: int) -> list[SampleJob]:
+        """Step until a row is finished, at most so often; return the jobs of finished rows."""
+        for _ in range(most):
+            if finished := self._step():
+                return finished
+        return []
+
+    def _step(self) -> list[SampleJob]:
+        with torch.inference_mode():
+            self._drop([i for i, row in enumerate(self.rows) if row.job.cancelled])
+            if not self.rows:
+                return []
+            tokens = [row.tokens[-1] for row in self.rows]
+            lengths = [row.length - 1 for row in self.rows]
+            hidden = self.decoder.step(self.weights, self.cache, tokens, lengths)
+            logits = self.decoder.logits(self.weights, hidden)
+            done = extend(self.rows, logits, self.model.tokenizer)
+            finished = [self.rows[i].job for i in done]
+            self._drop(done)
+        return finished
+
+    def _drop(self, indices: Sequence[int]) -> None:
+        """Let rows leave; the last ones move into their places."""
+        for index in sorted(indices, reverse=True):
+            last = len(self.rows) - 1
+            if index != last:
+                self.cache.move(last, index, self.rows[last].length)
+                self.rows[index] = self.rows[last]
+            self.rows.pop()
+
+
+def _groups(by_prompt: list[list[Share]]) -> list[list[list[Share]]]:
+    """Cut the prompts into runs of bounded length, so that memory is bounded too."""
+    runs: list[list[list[Share]]] = []
+    size = PROMPT_TOKENS_AT_ONCE
+    for group in by_prompt:
+        length = len(group[0].job.prompt)
+        if size + length > PROMPT_TOKENS_AT_ONCE:
+            runs.append([])
+            size = 0
+        runs[-1].append(group)
+        size += length
+    return runs
