@@ -88,7 +88,7 @@ def test_prompts_are_counted_and_the_reward_is_tried(tmp_path: Path) -> None:
     report = _rl(tmp_path, QUESTIONS, "dataset_builder.test_size=2")
     assert (report.examples, report.held_out, report.batches, report.steps) == (4, 2, 2, 2)
     assert report.preview is not None
-    assert report.preview.endswith("scores 1")
+    assert (report.preview.answer, report.preview.reward) == ("1", 1.0)
 
 
 def test_rows_without_an_answer_are_named(tmp_path: Path) -> None:

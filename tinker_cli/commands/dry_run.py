@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinker_cli import console
+from tinker_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tinker_cli.spec import Spec
-    from tinker_cli.spec.check import DataReport
+    from tinker_cli.spec.check import DataReport, Preview
     from tinker_cli.trainer.request import LaunchRequest
 
+MOST_SHOWN = 1200  # characters of the first example
 SHOWN_ROWS = 3  # rows named of those that are cut or untrained
 
 
@@ -27,22 +29,22 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     from tinker_cli.spec import load_spec
     from tinker_cli.spec.check import check_data
     from tinker_cli.spec.models import register_tokenizers
+    from tinker_cli.spec.prices import estimated_usd
 
     kind: Any = request.kind
     spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
     register_tokenizers()
     report = check_data(spec)
+    usd = estimated_usd(spec, report)
     if as_json:
-        console.emit(_document(spec, report))
+        console.emit({**_document(spec, report), "estimated_usd": usd})
         return
     console.write(f"{shown_name} is sound. Nothing was started.")
     console.write("")
-    for label, value in _lines(spec, report):
+    for label, value in [*_lines(spec, report), ("cost", _cost(spec, usd))]:
         console.write(f"  {label:<11} {value}")
     if report.preview:
-        console.write("")
-        for line in report.preview.splitlines():
-            console.write(f"  {line}")
+        _show(report.preview)
 
 
 def _document(spec: Spec, report: DataReport) -> dict[str, Any]:
@@ -59,30 +61,142 @@ def _document(spec: Spec, report: DataReport) -> dict[str, Any]:
 
 
 def _lines(spec: Spec, report: DataReport) -> list[tuple[str, str]]:
+    from tinker_cli.spec.models import recommended_renderer
+
     values = spec.values
-    things = "conversations" if spec.kind == "sl" else "problems"
     held_out = f", {report.held_out:,} held out" if report.held_out else ""
-    auto = " (auto for this model)" if spec.learning_rate_is_auto else ""
+    try:
+        usual = recommended_renderer(spec.model_name)
+    except UsageError:
+        usual = None
+    how = {spec.renderer_name: " (recommended)", None: ""}.get(usual, f"; {usual} is recommended")
     lines = [
         ("model", f"{spec.model_name}, LoRA rank {values.get('lora_rank', 32)}"),
-        ("renderer", str(spec.renderer_name)),
-        ("data", f"{report.examples:,} {things}{held_out}"),
-        ("learning", f"{values.get('learning_rate')}{auto}{_schedule(values)}"),
-        ("steps", f"{report.steps:,}, of {report.batches:,} batches an epoch"),
+        ("renderer", f"{spec.renderer_name}{how}"),
+        ("data", f"{_source(values)} · {report.examples:,} {_things(spec)}{held_out}"),
+        ("learning", f"{_rate(spec)}{_schedule(values)}"),
+        ("steps", _steps(spec, report)),
     ]
     if report.tokens:
-        share = (
-            f", {report.trained_tokens / report.tokens:.0%} trained"
-            if report.trained_tokens
-            else ""
-        )
-        lines.append(("tokens", f"{report.tokens:,} an epoch{share}"))
+        trained = (report.trained_tokens or 0) / report.tokens
+        lines.append(("tokens", f"{report.tokens:,} an epoch, {trained:.0%} trained"))
     if report.truncated:
-        lines.append(("cut", f"{_rows(report.truncated)} longer than max_length"))
+        share = f"{len(report.truncated) / max(report.examples, 1):.1%}"
+        lines.append(("cut", f"{_rows(report.truncated)} longer than max_length, {share}"))
     if report.untrained:
         lines.append(("untrained", f"{_rows(report.untrained)} without a trained token"))
+    if spec.kind == "rl":
+        lines.append(("loss", _loss(values)))
+    lines.append(("saves", _saves(values)))
+    for guard in spec.guards:
+        times = f" for {guard.for_} steps" if guard.for_ > 1 else ""
+        lines.append(("guard", f"{guard.do} when {guard.when}{times}"))
     where = "the embedded engine, on this machine" if spec.is_local else spec.base_url or "hosted"
     return [*lines, ("backend", where), ("run", str(spec.log_path))]
+
+
+def _things(spec: Spec) -> str:
+    return "conversations" if spec.kind == "sl" else "problems"
+
+
+def _source(values: dict[str, Any]) -> str:
+    builder = values.get("dataset_builder") or {}
+    source = builder.get("file_path") or builder.get("path") or builder.get("type")
+    if isinstance(source, list):
+        source = f"{len(source)} files"
+    text = str(source)
+    return os.path.relpath(text) if os.path.isabs(text) and os.path.isfile(text) else text
+
+
+def _rate(spec: Spec) -> str:
+    from tinker_cli.spec.load import batch_size
+
+    rate = spec.rate
+    text = f"{spec.config_values['learning_rate']:.3g}"
+    if rate is None:
+        return text
+    auto = "auto for this model" if rate.is_auto else ""
+    if rate.at_batch_size is None:
+        return f"{text} ({auto})" if auto else text
+    size = batch_size(spec.config_values["dataset_builder"])
+    base = f"{rate.base:.3g}{', ' + auto if auto else ''}"
+    return f"{text} ({base}, x sqrt({size} / {rate.at_batch_size}))"
+
+
+def _steps(spec: Spec, report: DataReport) -> str:
+    from tinker_cli.spec.load import batch_size
+
+    builder = spec.config_values["dataset_builder"]
+    epochs = (spec.config_values.get("num_epochs") or 1) * getattr(builder, "num_epochs", 1)
+    size = batch_size(spec.config_values["dataset_builder"])
+    batches = f"{report.examples:,} / {size}" if size else f"{report.batches:,} batches"
+    limit = spec.config_values.get("max_steps")
+    capped = f", at most {limit:,}" if limit is not None and limit <= report.steps else ""
+    each = "" if spec.kind == "sl" else _rollouts(spec)
+    return f"{report.steps:,} = {batches} x {epochs} epoch{'s' * (epochs > 1)}{capped}{each}"
+
+
+def _rollouts(spec: Spec) -> str:
+    from tinker_cli.spec.load import batch_size
+
+    builder = spec.config_values["dataset_builder"]
+    size, group = batch_size(builder), getattr(builder, "group_size", None)
+    return f", {size * group:,} rollouts a step" if size and isinstance(group, int) else ""
+
+
+def _loss(values: dict[str, Any]) -> str:
+    settings = values.get("loss_fn_config") or {}
+    named = ", ".join(f"{key} {value}" for key, value in settings.items())
+    parts = [f"{values.get('loss_fn', 'importance_sampling')}{f' ({named})' if named else ''}"]
+    if (substeps := values.get("num_substeps") or 1) > 1:
+        parts.append(f"{substeps} updates a batch")
+    if values.get("stream_minibatch_config"):
+        parts.append("minibatches streamed")
+    if asynchronous := values.get("async_config"):
+        parts.append(f"off-policy by at most {asynchronous.get('max_steps_off_policy')} steps")
+    if penalty := values.get("kl_penalty_coef"):
+        parts.append(f"KL penalty {penalty}")
+    return ", ".join(parts)
+
+
+def _saves(values: dict[str, Any]) -> str:
+    every = values.get("save_every") or 0
+    evals = values.get("eval_every") or 0
+    saved = f"a checkpoint every {every} steps" if every else "at the end only"
+    return f"{saved}, {f'evaluated every {evals}' if evals else 'never evaluated'}"
+
+
+def _cost(spec: Spec, usd: float | None) -> str:
+    if spec.is_local:
+        return "none: it runs on this machine"
+    if usd is None:
+        return "unknown: no prices for this model here"
+    most = "at most " if spec.kind == "rl" else "about "
+    return f"{most}${usd:,.2f} at today's prices"
+
+
+def _show(preview: Preview) -> None:
+    """The first example or prompt; what is trained is coloured, and stands between marks."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    unicode = console.supports_unicode()
+    left, right = ("\u258c", "\u2590") if unicode else ("[[", "]]")
+    body = Text(overflow="fold", no_wrap=False)
+    for piece, trained in preview.pieces:
+        shown = piece.replace("\n", "\u21b5" if unicode else "\\n")
+        body.append(f"{left}{shown}{right}" if trained else shown, "bold green" if trained else "")
+    if len(body) > MOST_SHOWN:
+        body.truncate(MOST_SHOWN)
+        body.append(" ...", "dim")
+    if preview.reward is not None:
+        body.append(f"\nits own answer {preview.answer!r} scores {preview.reward:g}", "cyan")
+    console.write("")
+    console.write(f"  {preview.where}")
+    if console.is_terminal():
+        console.show(Padding(body, (0, 2)))
+    else:
+        console.write("\n".join(f"  {line}" for line in body.plain.splitlines()))
 
 
 def _rows(places: tuple[str, ...]) -> str:

@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 Name = Annotated[str, typer.Argument(help="A template's name.")]
 _DATA_FILE = re.compile(r"^\s*(?:(?:test_)?file_)?path:\s*([^\s#]+)", re.MULTILINE)
+_PYTHON_FILE = re.compile(r"\./([\w/]+\.py):\w+")  # ./file.py:name
 
 
 def folder() -> Path:
@@ -78,13 +79,15 @@ def copy(
     target: Annotated[Path | None, typer.Argument(help="File to write; default: here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
 ) -> None:
-    """Copy a template, and the data files it names, to start your own from."""
+    """Copy a template, and the files it names, to start your own from."""
     source = _find(name)
     target = target or Path(source.name)
     if target.is_dir():
         target = target / source.name
     files = [(source, target)]
-    for inner in _DATA_FILE.findall(source.read_text(encoding="utf-8")):
+    text = source.read_text(encoding="utf-8")
+    named = [*_DATA_FILE.findall(text), *_PYTHON_FILE.findall(text)]
+    for inner in dict.fromkeys(named):
         if (source.parent / inner).is_file():
             files.append((source.parent / inner, target.parent / inner))
     taken = [str(to) for _, to in files if to.exists()]

@@ -29,8 +29,8 @@ from tinker_cookbook.tokenizer_utils import get_tokenizer
 from tinker_cookbook.utils import logtree
 from tinker_cookbook.utils.logtree_formatters import ConversationFormatter
 
-from tinker_cli.data.rewards import Reward, require, resolve_reward
-from tinker_cli.data.rows import MOST_FAULTS, Row, read_jsonl
+from tinker_cli.data.rewards import Reward, resolve_reward
+from tinker_cli.data.rows import Row, read_jsonl, require
 from tinker_cli.errors import Fault
 
 
@@ -155,7 +155,7 @@ class PromptsBuilder(RLDatasetBuilder):
         test = read_jsonl(self.test_file_path) if self.test_file_path else []
         needed = self._columns()
         faults = [fault for row in [*rows, *test] for fault in _missing(row, needed)]
-        require(faults[:MOST_FAULTS], f"{len(faults)} rows are faulty")
+        require(faults, f"in {self.file_path}")
         if not test and self.test_size:
             order = list(range(len(rows)))
             random.Random(self.shuffle_seed or 0).shuffle(order)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tinker_cli.errors import Fault, InputFaults, RunFailed, UsageError, nearest
+from tinker_cli.errors import RunFailed, UsageError, nearest
 
 Scored = float | tuple[float, Mapping[str, float]]
 Check = Callable[[str, str, Mapping[str, Any]], float]
@@ -245,19 +245,3 @@ def _load_file(path: Path, base_dir: Path | None) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def missing_answers(rows: list[Any], needed: tuple[str, ...]) -> list[Fault]:
-    """A fault for each row that lacks a column."""
-    return [
-        Fault("missing", file=row.file, line=row.line, key=column)
-        for row in rows
-        for column in needed
-        if row.value.get(column) is None
-    ]
-
-
-def require(faults: list[Fault], message: str) -> None:
-    """Raise InputFaults if there are any."""
-    if faults:
-        raise InputFaults(message, faults)

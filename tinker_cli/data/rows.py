@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -45,11 +45,24 @@ def read_jsonl(path: str | Path) -> list[Row]:
             faults.append(item)
         else:
             rows.append(item)
-    if faults:
-        raise InputFaults(f"{path} has {len(faults)} faulty rows", faults[:MOST_FAULTS])
+    require(faults, f"in {path}")
     if not rows:
         raise InputFaults(f"{path} has no rows", [Fault("the file is empty", file=str(path))])
     return rows
+
+
+def require(faults: Sequence[Fault], where: str) -> None:
+    """Raise InputFaults if there are any, the first of them named one by one."""
+    if not faults:
+        return
+    rows = len({(fault.file, fault.line) for fault in faults})
+    if all(fault.line is None for fault in faults):
+        message = f"{where.removeprefix('in ')} can't be read"
+    else:
+        message = f"{rows} faulty row{'' if rows == 1 else 's'} {where}"
+    more = len(faults) - MOST_FAULTS
+    hint = f"and {more} more faults" if more > 0 else None
+    raise InputFaults(message, list(faults[:MOST_FAULTS]), hint=hint)
 
 
 def scan_jsonl(path: str | Path, *, name: str | None = None) -> Iterator[Row | Fault]:

@@ -14,11 +14,12 @@ from functools import cached_property
 import chz
 import tinker
 from tinker_cookbook.renderers import Renderer, TrainOnWhat
-from tinker_cookbook.supervised.data import conversation_to_datum
+from tinker_cookbook.supervised.common import datum_from_model_input_weights
 from tinker_cookbook.supervised.types import ChatDatasetBuilder, SupervisedDataset
 
+from tinker_cli import progress
 from tinker_cli.data.conversations import Message, parse_conversation
-from tinker_cli.data.rows import MOST_FAULTS, Row, read_jsonl
+from tinker_cli.data.rows import Row, read_jsonl, require
 from tinker_cli.errors import Fault, InputFaults
 
 
@@ -102,13 +103,14 @@ class ConversationsBuilder(ChatDatasetBuilder):
     def _render(self, rows: Sequence[Row]) -> list[Example]:
         examples: list[Example] = []
         faults: list[Fault] = []
-        for row in rows:
-            try:
-                examples.append(self._example(row))
-            except InputFaults as error:
-                faults += error.faults
-        if faults:
-            raise InputFaults(f"{len(faults)} rows are faulty", faults[:MOST_FAULTS])
+        with progress.counting("reading data", len(rows)) as advance:
+            for row in rows:
+                try:
+                    examples.append(self._example(row))
+                except InputFaults as error:
+                    faults += error.faults
+                advance(1)
+        require(faults, "in the data")
         return examples
 
     def _example(self, row: Row) -> Example:
@@ -120,8 +122,10 @@ class ConversationsBuilder(ChatDatasetBuilder):
         config = self.common_config
         what = config.train_on_what or TrainOnWhat.ALL_ASSISTANT_MESSAGES
         try:
-            whole = conversation_to_datum(messages, self._renderer, None, what)
-            datum = conversation_to_datum(messages, self._renderer, config.max_length, what)
+            # The two halves of the cookbook's conversation_to_datum: the length before the cut
+            # is known between them.
+            whole, marks = self._renderer.build_supervised_example(messages, train_on_what=what)
+            datum = datum_from_model_input_weights(whole, marks, config.max_length, "mean")
         except (AssertionError, TypeError, KeyError, ValueError, AttributeError) as error:
             text = str(error) or type(error).__name__
             fault = Fault(f"{config.renderer_name}: {text}", file=row.file, line=row.line)
@@ -132,7 +136,7 @@ class ConversationsBuilder(ChatDatasetBuilder):
             fault = Fault(f"{config.renderer_name}: {error}", file=row.file, line=row.line)
             raise InputFaults("faulty row", [fault]) from None
         weights = datum.loss_fn_inputs["weights"].to_numpy()
-        tokens = whole.model_input.length
+        tokens = whole.length - 1  # the last one is a target only
         return Example(
             row,
             messages,

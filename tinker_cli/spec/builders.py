@@ -150,11 +150,21 @@ class Factory:
             value = converter.value(self._rooted(name, item), known[name].type, whole)
             if value is not MISSING:
                 values[name] = value
+                if name == "reward":
+                    self._try_reward(value, item, whole)
         self._fill(values, known)
         for name, one in known.items():
             if one.default is MISSING and name not in values and name not in node.items:
                 self.faults.append(node.place.fault("missing", f"{key}.{name}"))
         return values
+
+    def _try_reward(self, value: Any, node: Node, key: str) -> None:
+        from tinker_cli.data.rewards import resolve_reward
+
+        try:
+            resolve_reward(value, self.base_dir)
+        except TinkerError as error:
+            self.faults.append(node.place.fault(error.message, key))
 
     def _fill(self, values: dict[str, Any], known: dict[str, FieldType]) -> None:
         for name, value in (

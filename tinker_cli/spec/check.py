@@ -9,17 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tinker_cli import progress
 from tinker_cli.data.rows import locate
 from tinker_cli.errors import Fault, InputFaults, TinkerError
 from tinker_cli.spec.builders import PATH_FIELDS
-from tinker_cli.spec.load import Spec
+from tinker_cli.spec.load import Spec, batch_size
 from tinker_cli.spec.models import load_tokenizer, register_tokenizers
+
+LENGTH_FIELDS = ("n_batches", "num_epochs")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The first example (SL: pieces of its text, each trained or not) or prompt (RL)."""
+
+    where: str  # file:line, or what it is the first of
+    pieces: tuple[tuple[str, bool], ...]
+    answer: str | None = None
+    reward: float | None = None  # of the row's own answer
 
 
 @dataclass(frozen=True)
@@ -27,7 +41,8 @@ class DataReport:
     """What training would see.
 
     `batches` is one epoch's, `steps` the whole run's; `tokens` and `trained_tokens` are one
-    epoch's; `truncated` and `untrained` name rows as `file:line`.
+    epoch's; `truncated` and `untrained` name rows as `file:line`, or by their place in the order.
+    `prompt_tokens` is the length of the first RL prompt.
     """
 
     examples: int
@@ -37,9 +52,10 @@ class DataReport:
     data_hash: str
     tokens: int | None = None
     trained_tokens: int | None = None
+    prompt_tokens: int | None = None
     truncated: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
-    preview: str | None = None
+    preview: Preview | None = None
 
 
 def check_data(spec: Spec) -> DataReport:
@@ -57,16 +73,11 @@ def check_data(spec: Spec) -> DataReport:
             hint=error.hint,
         ) from None
     if report.steps < 1:
-        size = getattr(spec.config_values["dataset_builder"], "batch_size", None)
-        size = size or getattr(_common(spec), "batch_size", "?")
+        size = batch_size(spec.config_values["dataset_builder"])
         message = f"{report.examples} rows < batch_size {size} -> 0 steps"
         fault = Fault(message, file=str(spec.path), key="dataset_builder.batch_size")
         raise InputFaults(f"{spec.path} would train nothing; nothing was started.", [fault])
     return report
-
-
-def _common(spec: Spec) -> Any:
-    return getattr(spec.config_values["dataset_builder"], "common_config", None)
 
 
 def _check_sl(spec: Spec) -> DataReport:
@@ -75,13 +86,56 @@ def _check_sl(spec: Spec) -> DataReport:
         return _check_examples(spec, builder)
     train, test = _guarded(spec, builder)
     batches = len(train)
+    counted = batches if not getattr(builder, "streaming", False) else min(batches, 1)
+    counts = _guarded(spec, lambda: _count(spec, train, counted)) if batches else _Counts()
+    whole = counted == batches
     return DataReport(
-        examples=batches * getattr(_common(spec), "batch_size", 1),
-        held_out=len(test) if test is not None else 0,
+        examples=counts.examples if whole else batches * (batch_size(builder) or 1),
+        held_out=sum(len(test.get_batch(i)) for i in range(len(test))) if test is not None else 0,
         batches=batches,
         steps=_steps(spec, batches),
         data_hash=data_hash(spec),
+        tokens=counts.tokens if whole else None,
+        trained_tokens=counts.trained if whole else None,
+        truncated=tuple(counts.full),
+        untrained=tuple(counts.untrained),
+        preview=counts.preview,
     )
+
+
+@dataclass
+class _Counts:
+    examples: int = 0
+    tokens: int = 0
+    trained: int = 0
+    full: list[str] = field(default_factory=list)
+    untrained: list[str] = field(default_factory=list)
+    preview: Preview | None = None
+
+
+def _count(spec: Spec, dataset: Any, batches: int) -> _Counts:
+    """Look at the datums of anyone's dataset: those that fill max_length were cut, or just fit."""
+    common = getattr(spec.config_values["dataset_builder"], "common_config", None)
+    most = getattr(common, "max_length", None)
+    counts = _Counts()
+    if hasattr(dataset, "set_epoch"):
+        dataset.set_epoch(seed=0)
+    with progress.counting("reading data", batches) as advance:
+        for index in range(batches):
+            for datum in dataset.get_batch(index):
+                counts.examples += 1
+                place = f"example {counts.examples}"
+                trained = int((datum.loss_fn_inputs["weights"].to_numpy() != 0).sum())
+                counts.tokens += datum.model_input.length
+                counts.trained += trained
+                if most is not None and datum.model_input.length >= most - 1:
+                    counts.full.append(place)
+                if not trained:
+                    counts.untrained.append(place)
+                elif counts.preview is None:
+                    counts.preview = Preview(place, _pieces(spec, datum))
+            advance(1)
+    return counts
 
 
 def _check_examples(spec: Spec, builder: Any) -> DataReport:
@@ -102,7 +156,7 @@ def _check_examples(spec: Spec, builder: Any) -> DataReport:
         trained_tokens=sum(e.trained for e in kept),
         truncated=tuple(_where(e) for e in train if e.truncated),
         untrained=untrained,
-        preview=_preview(spec, kept[0]),
+        preview=Preview(_where(kept[0]), _pieces(spec, kept[0].datum)),
     )
 
 
@@ -110,31 +164,29 @@ def _where(example: Any) -> str:
     return f"{example.row.file}:{example.row.line}"
 
 
-def _preview(spec: Spec, example: Any) -> str:
-    """The first example's text; what is trained stands between marks."""
+def _pieces(spec: Spec, datum: Any) -> tuple[tuple[str, bool], ...]:
+    """The datum's text, cut where training begins and ends; images and the like by name."""
     tokenizer = load_tokenizer(spec.model_name)
-    targets = example.datum.loss_fn_inputs["target_tokens"].to_numpy().tolist()
-    weights = example.datum.loss_fn_inputs["weights"].to_numpy().tolist()
-    pieces: list[str] = []
-    run: list[int] = []
-    trained = False
-    for token, weight in [*zip(targets, weights, strict=True), (None, -1)]:
-        if run and (token is None or (weight != 0) != trained):
-            text = tokenizer.decode(run).replace("\n", "\u21b5")
-            pieces.append(f"\u258c{text}\u2590" if trained else text)
-            run = []
-        trained = weight != 0
-        run.append(token)
-    return " ".join(pieces)[:400]
+    targets = datum.loss_fn_inputs["target_tokens"].to_numpy().tolist()
+    weights = datum.loss_fn_inputs["weights"].to_numpy().tolist()
+    first = datum.model_input.chunks[0]
+    start = list(getattr(first, "tokens", ()))[:1]
+    pieces: list[tuple[str, bool]] = []
+    tokens = [*((token, False) for token in start)]
+    tokens += [(token, weight != 0) for token, weight in zip(targets, weights, strict=True)]
+    for trained, group in itertools.groupby(tokens, key=lambda each: each[1]):
+        pieces.append((tokenizer.decode([token for token, _ in group]), trained))
+    return tuple(pieces)
 
 
 def _check_rl(spec: Spec) -> DataReport:
     builder = spec.config_values["dataset_builder"]
     train, test = _guarded(spec, builder)
     batches = len(train)
-    group = len(train.get_batch(0)) if batches else 0
-    preview = _try_reward(spec, builder) if hasattr(builder, "environment") else None
-    examples = len(builder.split_rows()[0]) if hasattr(builder, "split_rows") else batches * group
+    groups = _guarded(spec, lambda: train.get_batch(0)) if batches else []
+    preview, length = _first_prompt(spec, builder, groups)
+    counted = hasattr(builder, "split_rows")
+    examples = len(builder.split_rows()[0]) if counted else batches * len(groups)
     held_out = sum(len(test.get_batch(i)) for i in range(len(test))) if test is not None else 0
     return DataReport(
         examples=examples,
@@ -142,28 +194,45 @@ def _check_rl(spec: Spec) -> DataReport:
         batches=batches,
         steps=_steps(spec, batches),
         data_hash=data_hash(spec),
+        prompt_tokens=length,
         preview=preview,
     )
 
 
-def _try_reward(spec: Spec, builder: Any) -> str:
-    """The first prompt, and the reward of its own answer."""
-    row = builder.split_rows()[0][0]
-    environment = builder.environment(row)
-    answer = str(row.value.get("answer", ""))
-    where = f"{row.file}:{row.line}"
+def _first_prompt(
+    spec: Spec, builder: Any, groups: Sequence[Any]
+) -> tuple[Preview | None, int | None]:
+    """The first prompt, the reward of its own answer where there is one, and its length."""
+    if hasattr(builder, "environment"):
+        row = builder.split_rows()[0][0]
+        environment, where = builder.environment(row), f"{row.file}:{row.line}"
+        answer: str | None = str(row.value.get("answer", ""))
+        reward = _try_reward(spec, environment, row)
+    elif groups:
+        environments = _guarded(spec, lambda: groups[0].make_envs())
+        environment, where, answer, reward = environments[0], "the first problem", None, None
+    else:
+        return None, None
+    prompt, _ = _guarded(spec, environment.initial_observation)
+    tokens = [token for chunk in prompt.chunks for token in getattr(chunk, "tokens", ())]
+    text = load_tokenizer(spec.model_name).decode(tokens)
+    return Preview(where, ((text, False),), answer, reward), prompt.length
+
+
+def _try_reward(spec: Spec, environment: Any, row: Any) -> float:
+    """The reward of a row's own answer."""
+    answer, where = str(row.value.get("answer", "")), f"{row.file}:{row.line}"
     try:
-        score = asyncio.run(environment.reward(answer, row.value, where))
+        return float(asyncio.run(environment.reward(answer, row.value, where)).value)
     except TinkerError as error:
         fault = Fault(error.message, file=row.file, line=row.line, key="reward")
         raise InputFaults(f"{spec.path} can't be used; nothing was started.", [fault]) from None
-    return f"{environment.question!r}, its own answer {answer!r} scores {score.value:g}"
 
 
-def _guarded(spec: Spec, builder: Any) -> Any:
-    """Build the dataset; what the cookbook raises becomes a fault of the spec."""
+def _guarded(spec: Spec, work: Callable[[], Any]) -> Any:
+    """Run a builder's work; what the cookbook or a user's class raises is a fault of the spec."""
     try:
-        built = builder()
+        built = work()
         return asyncio.run(built) if asyncio.iscoroutine(built) else built
     except TinkerError:
         raise
@@ -182,8 +251,13 @@ def _steps(spec: Spec, batches: int) -> int:
 
 
 def data_hash(spec: Spec) -> str:
-    """Of the builder's fields and of every local file that they name, byte for byte."""
-    values = spec.values.get("dataset_builder")
+    """Of the builder's fields and of every local file that they name, byte for byte.
+
+    Not of fields that only say how long to go on: a run may be extended on the same data.
+    """
+    values = dict(spec.values.get("dataset_builder") or {})
+    for name in LENGTH_FIELDS:
+        values.pop(name, None)
     hasher = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode())
     for path in sorted(_files(values)):
         with path.open("rb") as stream:

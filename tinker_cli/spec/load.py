@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -19,11 +19,8 @@ from tinker_cli.errors import Fault, InputFaults, UsageError, nearest
 from tinker_cli.spec import rules
 from tinker_cli.spec.builders import Factory
 from tinker_cli.spec.convert import MISSING, Converter, FieldType, fields_of
-from tinker_cli.spec.models import (
-    is_local_model,
-    recommended_learning_rate,
-    recommended_renderer,
-)
+from tinker_cli.spec.models import is_local_model, recommended_renderer
+from tinker_cli.spec.rates import Rate, read_rate
 from tinker_cli.spec.reader import Document, Mapping, Node, Place, Scalar, Sequence, read_document
 
 Kind = Literal["sl", "rl"]
@@ -80,7 +77,7 @@ class Spec:
     model_name: str
     renderer_name: str
     base_url: str | None
-    learning_rate_is_auto: bool = False
+    rate: Rate | None = None  # the learning rate as it was asked for
 
 
 def load_spec(
@@ -124,7 +121,7 @@ class _Loader:
     path: Path
     document: Document
     faults: list[Fault]
-    values: dict[str, Any] = field(default_factory=dict)
+    rate: Rate | None = None
 
     def load(self, kind: Kind | None, local: bool) -> Spec | None:
         root = self.document.root
@@ -234,11 +231,22 @@ class _Loader:
         guards = []
         for index, item in enumerate(node.items):
             record = self._record(item, GUARD_FIELDS, f"guards[{index}]")
-            if "when" not in record:
-                self.faults.append(item.place.fault("missing", f"guards[{index}].when"))
+            if "when" not in record or not isinstance(item, Mapping):
+                if isinstance(item, Mapping) and "when" not in item.items:
+                    self.faults.append(item.place.fault("missing", f"guards[{index}].when"))
                 continue
+            if (when := item.items.get("when")) is not None:
+                self._check_expression(record["when"], when.place, f"guards[{index}].when")
             guards.append(GuardSpec(record["when"], record.get("for", 1), record.get("do", "warn")))
         return tuple(guards)
+
+    def _check_expression(self, text: str, place: Place, key: str) -> None:
+        from tinker_cli.runs.expressions import parse
+
+        try:
+            parse(text)
+        except UsageError as error:
+            self.faults.append(place.fault(error.message, key))
 
     def _config_values(
         self,
@@ -256,8 +264,9 @@ class _Loader:
             if key not in known:
                 self._unknown(key, root.keys[key], known)
                 continue
-            if key == "learning_rate" and isinstance(node, Scalar) and node.text == AUTO:
-                value = self._auto_rate(model, node)
+            if key == "learning_rate":
+                self.rate = read_rate(node, model, converter)
+                value = MISSING if self.rate is None else self.rate.base
             elif key == "dataset_builder" and isinstance(node, Scalar) and not node.is_null:
                 wrapped = Mapping({"type": node}, node.place, {"type": node.place})
                 value = converter.value(wrapped, known[key].type, key)
@@ -265,6 +274,8 @@ class _Loader:
                 value = converter.value(node, known[key].type, key)
             if value is not MISSING:
                 values[key] = value
+        if self.rate is not None:
+            values["learning_rate"] = self.rate.at(batch_size(values.get("dataset_builder")))
         values |= {"model_name": model, "renderer_name": renderer}
         values.setdefault("recipe_name", "tinker_cli")
         values["log_path"] = str(self._log_path(values.get("log_path")))
@@ -282,15 +293,6 @@ class _Loader:
             return
         near = nearest(key, (*known, *OWN_FIELDS, "extends"))
         self.faults.append(place.fault("no such field", key, suggestion=near))
-
-    def _auto_rate(self, model: str | None, node: Scalar) -> Any:
-        if model is None:
-            return MISSING
-        try:
-            return recommended_learning_rate(model)
-        except UsageError as error:
-            self.faults.append(node.place.fault(error.message, "learning_rate"))
-            return MISSING
 
     def _log_path(self, given: str | None) -> Path:
         if given is not None:
@@ -318,7 +320,6 @@ class _Loader:
             shown["on_end"] = on_end
         base_url = values.get("base_url")
         log_path = Path(values["log_path"])
-        rate = self.document.root.items.get("learning_rate")
         return Spec(
             kind=kind,
             path=self.path,
@@ -334,8 +335,15 @@ class _Loader:
             model_name=str(values["model_name"]),
             renderer_name=renderer,
             base_url=None if base_url == LOCAL else base_url,
-            learning_rate_is_auto=isinstance(rate, Scalar) and rate.text == AUTO,
+            rate=self.rate,
         )
+
+
+def batch_size(builder: Any) -> int | None:
+    """The batch size of a dataset builder; None if it has none by that name."""
+    common = getattr(builder, "common_config", None)
+    size = getattr(builder, "batch_size", getattr(common, "batch_size", None))
+    return size if isinstance(size, int) else None
 
 
 def plain(value: Any, key: str, resolved: dict[str, dict[str, Any]]) -> Any:

@@ -1,0 +1,92 @@
+"""Each template: sound as it ships, trains for three steps, and runs again as it was resolved."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tinker_cli.commands.template import folder
+from tinker_cli.engine import Engine, start_engine
+from tinker_cli.spec import load_spec
+from tinker_cli.spec.config import build_config
+from tinker_cli.spec.write import dump
+
+TEMPLATES = sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    store = tmp_path_factory.mktemp("store")
+    with start_engine(threads=1, store=store) as running:
+        yield running
+
+
+def tinker(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tinker_cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_trains_and_its_resolved_spec_is_the_same_run(
+    name: str, engine: Engine, tmp_path: Path
+) -> None:
+    """Copied, launched on a server that is already there, for three steps."""
+    copied = tinker("template", "copy", name, str(tmp_path / f"{name}.yaml"))
+    assert copied.returncode == 0, copied.stderr
+    spec, run = tmp_path / f"{name}.yaml", tmp_path / "run"
+    smaller = ["dataset_builder.group_size=4"] if name.startswith("rl") else []
+    done = tinker(
+        *("train", name[:2], str(spec), "max_steps=3", f"log_path={run}", "eval_every=2"),
+        *(*smaller, f"base_url={engine.url}", "--plain"),
+        TINKER_API_KEY=engine.key,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = {row["step"] for row in rows if "optim/lr" in row or "learning_rate" in row}
+    assert trained == {0, 1, 2}
+    again = load_spec(run / "spec.yaml")
+    first = load_spec(spec, overrides=["max_steps=3", f"log_path={run}", "eval_every=2", *smaller])
+    config = build_config(again, base_url=engine.url)
+    assert repr(config) == repr(build_config(first, base_url=engine.url))
+    assert dump(again).splitlines()[1:] == (run / "spec.yaml").read_text().splitlines()[1:]
+
+
+def test_the_custom_evaluators_number_is_in_the_rows(engine: Engine, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = tinker(
+        *("train", "sl", str(folder() / "sl_custom.yaml"), "max_steps=1", f"log_path={run}"),
+        *(f"base_url={engine.url}", "--plain"),
+        TINKER_API_KEY=engine.key,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert any("cards/exact" in row for row in rows)
+
+
+@pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo", "dro"])
+def test_the_four_losses_with_their_settings(loss: str, engine: Engine, tmp_path: Path) -> None:
+    settings = {
+        "ppo": "{clip_low_threshold: 0.9, clip_high_threshold: 1.1}",
+        "cispo": "{clip_low_threshold: 0.5, clip_high_threshold: 1.5}",
+        "dro": "{beta: 0.1}",
+    }
+    run = tmp_path / "run"
+    done = tinker(
+        *("train", "rl", str(folder() / "rl_ppo.yaml"), f"log_path={run}", "max_steps=1"),
+        *(f"loss_fn={loss}", f"loss_fn_config={settings.get(loss, 'null')}"),
+        *("dataset_builder.group_size=4", f"base_url={engine.url}", "--plain"),
+        TINKER_API_KEY=engine.key,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((run / "config.json").read_text())["loss_fn"] == loss
