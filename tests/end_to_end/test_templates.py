@@ -90,3 +90,32 @@ def test_the_four_losses_with_their_settings(loss: str, engine: Engine, tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((run / "config.json").read_text())["loss_fn"] == loss
+
+
+def test_a_rehearsal_saves_evaluates_resumes_and_leaves_nothing(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    done = tinker(
+        *("train", "rl", str(folder() / "rl_reward.yaml"), "--local", "--dry-run", "--json"),
+        TINKER_COOKBOOK_RUNS_DIR=str(runs),
+        TMPDIR=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["rehearsal"]["row"]["step"] >= 1
+    assert "test/env/all/reward/total" in document["rehearsal"]["row"]
+    assert document["preview"]["reward"] == 1.0
+    assert not runs.exists() or not [each for each in runs.iterdir() if each.name[0] != "."]
+    assert not list(tmp_path.glob("tinker-rehearsal-*"))
+
+
+def test_a_rehearsal_tells_what_would_have_failed_late(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    text = (folder() / "sl_chat.yaml").read_text()
+    spec.write_text(text + "evaluator_builders: [./broken.py:make]\n")
+    (tmp_path / "broken.py").write_text(
+        "def make():\n    async def ask(client):\n        return {}\n"
+        "    return ask\n"
+    )
+    done = tinker("train", "sl", str(spec), "--local", "--dry-run")
+    assert done.returncode == 1
+    assert "Unknown evaluator type" in done.stderr

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from tinker_cli.trainer.request import LaunchRequest
 
 MOST_SHOWN = 1200  # characters of the first example
+REHEARSED = {
+    "train_mean_nll": "NLL",
+    "env/all/reward/total": "reward",
+    "optim/kl_sample_train_v1": "KL",
+}
+NOT_TOLD = (
+    *("time/", "tokens/", "optim/", "progress/", "env/", "cost/", "eval/"),
+    *("sampling_client/", "training_client/", "async/"),
+)
 SHOWN_ROWS = 3  # rows named of those that are cut or untrained
 
 
@@ -30,6 +39,7 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     from tinker_cli.spec.check import check_data
     from tinker_cli.spec.models import register_tokenizers
     from tinker_cli.spec.prices import estimated_usd
+    from tinker_cli.trainer.rehearsal import rehearse
 
     kind: Any = request.kind
     spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
@@ -37,7 +47,11 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     report = check_data(spec)
     usd = estimated_usd(spec, report)
     if as_json:
-        console.emit({**_document(spec, report), "estimated_usd": usd})
+        document = {**_document(spec, report), "estimated_usd": usd}
+        if request.local:
+            done = rehearse(request, spec.values)
+            document["rehearsal"] = {"seconds": done.seconds, "row": done.row}
+        console.emit(document)
         return
     console.write(f"{shown_name} is sound. Nothing was started.")
     console.write("")
@@ -45,6 +59,40 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
         console.write(f"  {label:<11} {value}")
     if report.preview:
         _show(report.preview)
+    if request.local:
+        _rehearse(request, spec)
+
+
+def _rehearse(request: LaunchRequest, spec: Spec) -> None:
+    """Two steps on this machine, the second resumed from the first's checkpoint."""
+    if console.is_interactive():
+        console.say("")
+        console.say(f"rehearsing two steps on {spec.model_name}, on this machine ...")
+    from tinker_cli.trainer.rehearsal import rehearse
+
+    done = rehearse(request, spec.values)
+    shown = [
+        f"{name} {value:.4g}"
+        for key, value in done.row.items()
+        if isinstance(value, (int, float)) and (name := _told(key)) is not None
+    ]
+    console.write("")
+    console.write(
+        f"  rehearsed   2 steps in {done.seconds:.0f} s, the second resumed from a checkpoint"
+    )
+    if shown:
+        console.write(f"              {', '.join(shown)}")
+    if done.smaller:
+        console.write(f"              made smaller: {', '.join(done.smaller)}")
+
+
+def _told(key: str) -> str | None:
+    """What the rehearsal tells of a metric: the run's own numbers and its evaluations."""
+    if key in REHEARSED:
+        return REHEARSED[key]
+    if key.startswith("test/env/"):
+        return key if key.endswith("/reward/total") else None
+    return key if "/" in key and not key.startswith(NOT_TOLD) else None
 
 
 def _document(spec: Spec, report: DataReport) -> dict[str, Any]:

@@ -118,8 +118,6 @@ def _count(spec: Spec, dataset: Any, batches: int) -> _Counts:
     common = getattr(spec.config_values["dataset_builder"], "common_config", None)
     most = getattr(common, "max_length", None)
     counts = _Counts()
-    if hasattr(dataset, "set_epoch"):
-        dataset.set_epoch(seed=0)
     with progress.counting("reading data", batches) as advance:
         for index in range(batches):
             for datum in dataset.get_batch(index):
