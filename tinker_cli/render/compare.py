@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,9 @@ from tinker_cli.render.shown import Message
 
 CONTEXT = 6  # tokens shown before the first difference
 AHEAD = 8  # and from it on
+THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
+DATE = re.compile(r"Cutting Knowledge Date: .*?\n\n", re.DOTALL)
+LLAMA_SYSTEM = "<|start_header_id|>system<|end_header_id|>\n\n<|eot_id|>"
 
 
 @dataclass(frozen=True)
@@ -22,16 +27,57 @@ class Difference:
     ours: str
     theirs: str
 
+    def as_json(self) -> dict[str, Any]:
+        """Every field."""
+        return dict(self.__dict__)
+
+
+def template_options(renderer: str) -> dict[str, Any]:
+    """What the template must be told so that it writes the form that the renderer writes."""
+    if "disable_thinking" in renderer or renderer == "deepseekv3":
+        return {"enable_thinking": False, "thinking": False}
+    if renderer.startswith("gpt_oss") and renderer.endswith("_reasoning"):
+        return {"reasoning_effort": renderer.split("_")[2]}
+    if renderer == "deepseekv3_thinking":
+        return {"thinking": True}
+    return {}
+
 
 def template_tokens(tokenizer: Any, messages: Sequence[Message], **options: Any) -> list[int]:
     """The tokens of the tokenizer's own chat template; UsageError if it has none or refuses."""
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError("this tokenizer has no chat template to compare with")
+    plain = [_plain(message) for message in messages]
     try:
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+        text = tokenizer.apply_chat_template(plain, tokenize=False, **options)
     except Exception as error:  # a template is a program of its own and may raise anything
         raise UsageError(f"the chat template refuses this conversation: {error}") from None
     return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _plain(message: Message) -> Message:
+    """The message as templates take it: calls as objects, reasoning as a field of its own."""
+    plain = {key: value for key, value in message.items() if key != "trainable"}
+    calls = plain.pop("tool_calls", None)
+    if calls:
+        plain["tool_calls"] = [
+            {
+                "type": "function",
+                "id": call.id,
+                "function": {
+                    "name": call.function.name,
+                    "arguments": json.loads(call.function.arguments),
+                },
+            }
+            for call in calls
+        ]
+    parts = plain["content"]
+    if isinstance(parts, list) and all(part.get("type") in ("text", "thinking") for part in parts):
+        thought = "".join(part.get("thinking", "") for part in parts)
+        plain["content"] = "".join(part.get("text", "") for part in parts)
+        if thought:
+            plain["reasoning_content"] = thought
+    return plain
 
 
 def first_difference(
@@ -62,3 +108,22 @@ def _is_newline(tokenizer: Any, ours: Sequence[int], theirs: Sequence[int]) -> b
         and len(extra) == 1
         and tokenizer.decode(extra).strip() == ""
     )
+
+
+def explained(ours: str, theirs: str) -> str | None:
+    """Why two decoded forms of a conversation differ, if it is a known and harmless reason.
+
+    None if it is not known. The forms are those of the whole conversation.
+    """
+    if _tidy(ours) == _tidy(theirs):
+        return "white space around a control token"
+    ours, theirs = DATE.sub("", ours), DATE.sub("", theirs)
+    if _tidy(ours.replace(LLAMA_SYSTEM, "")) == _tidy(theirs.replace(LLAMA_SYSTEM, "")):
+        return "the template's preamble with a date, which the renderer leaves out"
+    if _tidy(THOUGHT.sub("", ours)) == _tidy(THOUGHT.sub("", theirs)):
+        return "think blocks in history, or empty ones: each side has rules of its own"
+    return None
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r"\s*(<[^<>]*>)\s*", r"\1", text).strip()

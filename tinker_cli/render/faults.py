@@ -1,7 +1,7 @@
 """What is wrong with a conversation before it trains anything: each loss that would be silent.
 
-The rendered tokens are held against the row as it was written: what the renderer dropped, cut,
-left untrained, or read as a control token. Knows rows and rendered conversations.
+The row is held against itself (keys, order, contents) and against its tokens (`losses`). Knows
+rows and lenses; prints nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ from typing import Any
 from tinker_cli.data.conversations import parse_conversation
 from tinker_cli.data.rows import Row
 from tinker_cli.errors import Fault
-from tinker_cli.render.shown import Lens, Message, Shown, Token
+from tinker_cli.render import losses
+from tinker_cli.render.losses import Found
+from tinker_cli.render.shown import Lens, Message
+from tinker_cli.render.sources import refusal
 
-KNOWN_KEYS = {"role", "content", "tool_calls", "tool_call_id", "name", "trainable", "from", "value"}
-TEXT_PARTS = ("text", "thinking")
+KNOWN_KEYS = {
+    "messages": {"role", "content", "tool_calls", "tool_call_id", "name", "trainable"},
+    "conversations": {"from", "value", "tool_calls", "tool_call_id", "name", "trainable"},
+}
+# Keys of a row that say something to the model elsewhere, and nothing here; others are notes.
+MEANT_KEYS = ("tools", "functions", "system", "images", "videos", "audios", "weight", "response")
+FORMS = ("messages", "conversations")
 
 
 @dataclass(frozen=True)
@@ -35,31 +43,50 @@ class Problem:
         return {key: value for key, value in self.__dict__.items() if value is not None}
 
 
+@dataclass(frozen=True)
+class Checked:
+    """The problems of some rows, and which form each of them had."""
+
+    rows: int
+    problems: tuple[Problem, ...]
+    forms: frozenset[str]
+
+
+def check_batch(lens: Lens, batch: Sequence[Row | Fault]) -> Checked:
+    """Every problem of some rows, in their order; a faulty line is a problem too."""
+    problems: list[Problem] = []
+    forms: set[str] = set()
+    for row in batch:
+        if isinstance(row, Fault):
+            problems.append(Problem(row.file or "", row.line or 0, "form", row.sentence()))
+        else:
+            problems += check_row(row, lens)
+            forms |= {form for form in FORMS if form in row.value}
+    return Checked(len(batch), tuple(problems), frozenset(forms))
+
+
 def check_row(row: Row, lens: Lens) -> list[Problem]:
     """Every problem of a row, in the order of its messages."""
     parsed = parse_conversation(row)
     faults = [item for item in parsed if isinstance(item, Fault)]
     if faults:
         return [
-            Problem(row.file, row.line, "form", f"{fault.key}: {fault.message}", _index(fault.key))
-            for fault in faults
+            Problem(row.file, row.line, "form", _told(fault), _index(fault.key)) for fault in faults
         ]
     messages = [item for item in parsed if not isinstance(item, Fault)]
-    found = [*_unknown_keys(row), *_order(messages)]
+    found = [*_keys(row), *_empty(messages), *_order(messages)]
     try:
         shown = lens.show(messages)
     except Exception as error:  # a renderer refuses in many ways; each is the row's problem
-        reason = f"{lens.name} refuses it: {str(error) or type(error).__name__}"
-        return [_at(row, kind, why, i) for kind, why, i in [*found, ("refused", reason, None)]]
-    found += _of_tokens(messages, shown, lens)
-    return [_at(row, kind, reason, index) for kind, reason, index in found]
+        found.append(("refused", refusal(lens, error), _refused_at(messages, lens)))
+    else:
+        found += losses.of_tokens(messages, shown, lens)
+    return [Problem(row.file, row.line, kind, reason, index) for kind, reason, index in found]
 
 
-Found = tuple[str, str, int | None]
-
-
-def _at(row: Row, kind: str, reason: str, index: int | None) -> Problem:
-    return Problem(row.file, row.line, kind, reason, index)
+def _told(fault: Fault) -> str:
+    sentence = fault.sentence()
+    return sentence if _index(fault.key) is not None else f"{fault.key}: {sentence}"
 
 
 def _index(key: str | None) -> int | None:
@@ -67,11 +94,30 @@ def _index(key: str | None) -> int | None:
     return int(inside) if inside.isdigit() else None
 
 
-def _unknown_keys(row: Row) -> Iterator[Found]:
-    raw = row.value.get("messages") or row.value.get("conversations") or []
-    for index, message in enumerate(raw):
-        for key in sorted(set(message) - KNOWN_KEYS) if isinstance(message, Mapping) else ():
-            yield "lost", f"the key {key!r} is not rendered", index
+def _keys(row: Row) -> Iterator[Found]:
+    form = next(form for form in FORMS if form in row.value)
+    for key in MEANT_KEYS:
+        if row.value.get(key):
+            yield "lost", f"the row's {key!r} is not rendered", None
+    for index, message in enumerate(row.value[form]):
+        for key in sorted(set(message) - KNOWN_KEYS[form]):
+            if message[key] is not None:
+                yield "lost", f"the key {key!r} is not rendered", index
+        trainable = message.get("trainable")
+        if trainable is not None and not isinstance(trainable, bool):
+            yield "lost", f"trainable must be true or false, not {trainable!r}", index
+
+
+def _empty(messages: Sequence[Message]) -> Iterator[Found]:
+    for index, message in enumerate(messages):
+        content = message["content"]
+        nothing = not content if isinstance(content, str) else not any(map(_has_body, content))
+        if nothing and not message.get("tool_calls"):
+            yield "empty", "its content is empty", index
+
+
+def _has_body(part: Any) -> bool:
+    return not isinstance(part, Mapping) or any(v for k, v in part.items() if k != "type")
 
 
 def _order(messages: Sequence[Message]) -> Iterator[Found]:
@@ -79,6 +125,8 @@ def _order(messages: Sequence[Message]) -> Iterator[Found]:
     spoken = [(i, role) for i, role in enumerate(roles) if role not in ("system", "developer")]
     if spoken and spoken[0][1] == "assistant":
         yield "order", "the assistant speaks before any user", spoken[0][0]
+    if spoken and spoken[0][1] == "tool":
+        yield "order", "a tool result without a call before it", spoken[0][0]
     for (_, before), (index, role) in itertools.pairwise(spoken):
         if role == before and role in ("user", "assistant"):
             yield "order", f"two {role} messages in a row", index
@@ -88,102 +136,11 @@ def _order(messages: Sequence[Message]) -> Iterator[Found]:
         yield "ending", f"the conversation ends with the {roles[-1]}", len(roles) - 1
 
 
-def _of_tokens(messages: Sequence[Message], shown: Shown, lens: Lens) -> list[Found]:
-    found: list[Found] = []
-    if shown.trained == 0:
-        cut = f", since it is cut at {len(shown.tokens)} of {shown.whole}" if shown.is_cut else ""
-        found.append(("untrained", f"no token is trained{cut}", None))
-    elif shown.is_cut:
-        found.append(("cut", f"cut at {len(shown.tokens)} of {shown.whole} tokens", None))
-    stops = {stop for stop in lens.renderer.get_stop_sequences() if isinstance(stop, int)}
-    for index, message in enumerate(messages):
-        tokens = [t for t in shown.tokens if t.message == index and t.part == "output"]
-        if shown.is_cut and (not tokens or tokens[-1].index == len(shown.tokens) - 1):
-            continue  # what the cut took is told once, above
-        found += [(kind, why, index) for kind, why in _of_message(message, tokens, stops, lens)]
-    return found
-
-
-def _of_message(
-    message: Message, tokens: Sequence[Token], stops: set[int], lens: Lens
-) -> Iterator[tuple[str, str]]:
-    trained = [token for token in tokens if token.is_trained]
-    if trained and stops and message["role"] == "assistant" and trained[-1].id not in stops:
-        tail = [token.id for token in trained[-3:]]
-        if not stops & set(tail):
-            yield "end", "its end-of-turn token is not trained"
-    yield from _lost_content(message, tokens, lens)
-    if getattr(lens.renderer, "disables_thinking", False) and _thoughts(message):
-        yield "reasoning", f"it reasons, which the prompt of {lens.name} forbids"
-    if message["role"] != "assistant":
-        yield from _control_tokens(message, tokens, stops, lens)
-    elif trained and not message.get("tool_calls"):
-        yield from _round_trip(message, tokens, lens)
-
-
-def _lost_content(
-    message: Message, tokens: Sequence[Token], lens: Lens
-) -> Iterator[tuple[str, str]]:
-    ids = [token.id for token in tokens if token.id is not None]
-    text = str(lens.tokenizer.decode(ids))
-    has_image = any(token.id is None for token in tokens)
-    for kind, piece in _pieces_of(message["content"]):
-        if kind == "image" and not has_image:
-            yield "lost", "its image is not rendered by this renderer"
-        elif kind == "thinking" and piece.strip() not in text:
-            yield "reasoning", "its reasoning is not rendered here"
-        elif kind == "text" and piece.strip() not in text:
-            yield "lost", f"text is lost or changed: {piece.strip()[:40]!r}"
-        elif kind not in ("image", "thinking", "text", "tool_call"):
-            yield "lost", f"a part of type {kind!r} is not rendered"
-    for call in message.get("tool_calls") or ():
-        if call.function.name not in text:
-            yield "lost", f"the call of {call.function.name} is not rendered by this renderer"
-
-
-def _thoughts(message: Message) -> str:
-    pieces = _pieces_of(message["content"])
-    return "".join(piece for kind, piece in pieces if kind == "thinking").strip()
-
-
-def _pieces_of(content: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(content, str):
-        before, tag, rest = content.partition("<think>")
-        thought, closed, after = rest.partition("</think>")
-        if tag and closed:
-            yield "text", before
-            yield "thinking", thought
-            yield "text", after
-        else:
-            yield "text", content
-        return
-    for part in content:
-        kind = str(part.get("type")) if isinstance(part, Mapping) else type(part).__name__
-        body = part.get(kind, "") if isinstance(part, Mapping) else ""
-        yield kind, body if isinstance(body, str) else ""
-
-
-def _control_tokens(
-    message: Message, tokens: Sequence[Token], stops: set[int], lens: Lens
-) -> Iterator[tuple[str, str]]:
-    content = "".join(piece for _, piece in _pieces_of(message["content"]))
-    named: dict[str, int] = {}
-    for token in tokens:
-        if token.is_special and token.id is not None and token.text in content:
-            named[token.text] = token.id
-    for text, identity in named.items():
-        yield "control", f"its text {text!r} becomes the control token {identity}"
-
-
-def _round_trip(message: Message, tokens: Sequence[Token], lens: Lens) -> Iterator[tuple[str, str]]:
-    if not isinstance(message["content"], str) or "<think>" in message["content"]:
-        return
-    from tinker_cookbook.renderers import get_text_content
-
-    ids = [token.id for token in tokens if token.id is not None]
-    parsed, _ = lens.renderer.parse_response(ids)
-    back = get_text_content(parsed)
-    if back != message["content"] and back.strip() == message["content"].strip():
-        yield "spaces", "white space at its ends does not come back from the tokens"
-    elif back != message["content"]:
-        yield "parse", f"the tokens read back as {back[:40]!r}"
+def _refused_at(messages: Sequence[Message], lens: Lens) -> int | None:
+    """The first message that the renderer refuses, found by rendering more and more of them."""
+    for index in range(len(messages)):
+        try:
+            lens.show(messages[: index + 1])
+        except Exception:  # the refusal itself is told by the caller
+            return index
+    return None

@@ -1,6 +1,7 @@
 """A rendered conversation for eyes and for programs: coloured text, a table, JSON.
 
-Trained tokens stand out by colour, and by marks where there is none. Text of data is never markup.
+Trained tokens stand out by colour, and by marks where there is none; control tokens too. Text of
+data is never markup.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from typing import Any
 
 from rich.text import Text
 
-from tinker_cli.render.shown import Shown, Token
+from tinker_cli.render.compare import Difference
+from tinker_cli.render.shown import Lens, Shown, Token
+from tinker_cli.render.stats import Stats
 
 STYLES = {"trained": "bold green", "context": "", "special": "magenta", "image": "cyan"}
 OPEN, CLOSE = "\u258c", "\u2590"  # around trained runs, where there is no colour
 ASCII_OPEN, ASCII_CLOSE = "[[", "]]"
+LABEL = 14  # columns of a label in the table of counts
 
 
 def as_text(shown: Shown, *, colour: bool, unicode: bool = True) -> Text:
@@ -23,17 +27,32 @@ def as_text(shown: Shown, *, colour: bool, unicode: bool = True) -> Text:
     left, right = (OPEN, CLOSE) if unicode else (ASCII_OPEN, ASCII_CLOSE)
     for segment in shown.segments():
         trained = segment[0].is_trained
+        if segment[0].id is None:
+            text.append(image_words(segment), STYLES["image"] if colour else "")
+            continue
         if trained and not colour:
             text.append(left)
         for piece, special in _pieces(segment):
             style = STYLES["special"] if special else STYLES["trained" if trained else "context"]
             style = f"{style} underline" if special and trained else style
-            text.append(piece, style if colour else "")
+            text.append(_visible(piece), style if colour else "")
         if trained and not colour:
             text.append(right)
     if shown.is_cut:
         text.append(f"\n... cut at {len(shown.tokens)} of {shown.whole} tokens", "yellow")
     return text
+
+
+def image_words(segment: Sequence[Token]) -> str:
+    """An image's place, and how many tokens it takes."""
+    return f"<image, {len(segment):,} tokens>"
+
+
+def _visible(text: str) -> str:
+    """Text that a terminal shows and does not obey: control characters as \\xNN."""
+    return "".join(
+        c if (c >= " " and c != "\x7f") or c in "\n\t" else f"\\x{ord(c):02x}" for c in text
+    )
 
 
 def _pieces(segment: Sequence[Token]) -> list[tuple[str, bool]]:
@@ -64,44 +83,110 @@ def _partial(text: str) -> bytes | None:
 
 
 def token_lines(shown: Shown) -> list[str]:
-    """A line a token: index, id, weight, role, message, part, text."""
-    header = f"{'index':>6} {'id':>7} {'weight':>6}  {'role':<10} {'msg':>3} {'part':<6}  text"
-    lines = [header]
-    for token in shown.tokens:
-        identity = "image" if token.id is None else str(token.id)
-        message = "" if token.message is None else str(token.message)
-        mark = "*" if token.is_special else " "
-        lines.append(
-            f"{token.index:>6} {identity:>7} {token.weight:>6g}  {token.role or '':<10} "
-            f"{message:>3} {token.part or '':<6} {mark}{_escaped(token.text)}"
-        )
+    """A line a token (an image: one for all of its tokens)."""
+    lines = [f"{'index':>6} {'id':>7} {'weight':>6}  {'role':<10} {'msg':>3} {'part':<6}  text"]
+    for segment in shown.segments():
+        if segment[0].id is None:
+            lines.append(_token_line(segment[0], image_words(segment)))
+        else:
+            lines += [_token_line(token, _escaped(token.text)) for token in segment]
+    if shown.is_cut:
+        lines.append(f"... cut at {len(shown.tokens)} of {shown.whole} tokens")
     return lines
 
 
+def _token_line(token: Token, text: str) -> str:
+    identity = "image" if token.id is None else str(token.id)
+    message = "" if token.message is None else str(token.message)
+    mark = "*" if token.is_special else " "
+    return (
+        f"{token.index:>6} {identity:>7} {token.weight:>6g}  {token.role or '':<10} "
+        f"{message:>3} {token.part or '':<6} {mark}{text}"
+    )
+
+
 def _escaped(text: str) -> str:
-    return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    """Text on one line: what can't be printed as in a Python string."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def as_json(shown: Shown, where: dict[str, Any]) -> dict[str, Any]:
     """The conversation as one object: ids, weights, segments, counts."""
-    segments = [
-        {
-            "message": run[0].message,
-            "role": run[0].role,
-            "part": run[0].part,
-            "trained": run[0].is_trained,
-            "start": run[0].index,
-            "end": run[-1].index + 1,
-            "text": "".join(piece for piece, _ in _pieces(run)),
-        }
-        for run in shown.segments()
-    ]
     return {
         **where,
         "tokens": [token.id for token in shown.tokens],
         "weights": [token.weight for token in shown.tokens],
-        "segments": segments,
+        "segments": [_segment(run) for run in shown.segments()],
         "num_tokens": len(shown.tokens),
         "num_trained": shown.trained,
         "truncated": shown.is_cut,
     }
+
+
+def _segment(run: Sequence[Token]) -> dict[str, Any]:
+    is_image = run[0].id is None
+    return {
+        "message": run[0].message,
+        "role": run[0].role,
+        "part": "image" if is_image else run[0].part,
+        "trained": run[0].is_trained,
+        "start": run[0].index,
+        "end": run[-1].index + 1,
+        "text": "" if is_image else "".join(piece for piece, _ in _pieces(run)),
+    }
+
+
+def stop_words(stops: Sequence[Any], lens: Lens) -> str:
+    """Where sampling stops, in words."""
+    said = [repr(s) if isinstance(s, str) else f"{lens.text(s)} ({s})" for s in stops]
+    return ", ".join(said)
+
+
+def difference_lines(place: str, form: str, found: Difference | None, count: int,
+                     lens: Lens, why: str | None) -> list[str]:  # fmt: skip
+    """Identical, or both sides around the first difference, and why it is expected."""
+    if found is None:
+        return [f"{place}  {form}: identical, {count:,} tokens"]
+    label = max(len(lens.name), len("template"))
+    lines = [
+        f"{place}  {form}: differs at token {found.position}",
+        f"  {'before':<{label}}  {found.before!r}",
+        f"  {lens.name:<{label}}  {found.ours!r}",
+        f"  {'template':<{label}}  {found.theirs!r}",
+    ]
+    return [*lines, f"  {'expected':<{label}}  {why}"] if why else lines
+
+
+def stats_lines(stats: Stats, *, usd: float | None, width: int, unicode: bool) -> list[str]:
+    """The counts as a table, and the histogram of lengths."""
+    share = 100 * stats.trained / stats.tokens if stats.tokens else 0
+    roles = ", ".join(f"{role} {n:,}" for role, n in stats.roles.most_common())
+    lengths = "  ".join(f"p{p} {n:,}" for p, n in stats.percentiles().items())
+    rows = [
+        ("conversations", f"{stats.conversations:,}"),
+        ("turns", f"{stats.turns:,} ({roles})" if roles else "not known"),
+        ("tokens", f"{stats.tokens:,} an epoch"),
+        ("trained", f"{stats.trained:,} ({share:.0f} %)"),
+        ("length", lengths),
+        ("cut", f"{stats.cut:,} by the maximal length"),
+        ("untrained", f"{stats.untrained:,} have no trained token"),
+        (
+            "faulty",
+            f"{stats.faulty:,} can't be rendered" + ("; --check says why" * bool(stats.faulty)),
+        ),
+    ]
+    if usd is not None:
+        rows.append(("cost", f"${usd:,.2f} an epoch"))
+    lines = [f"  {label:<{LABEL}} {value}" for label, value in rows]
+    return [*lines, "", *_bars(stats, width, "\u2588" if unicode else "#")]
+
+
+def _bars(stats: Stats, width: int, mark: str) -> list[str]:
+    bins = stats.histogram()
+    most = max((each.count for each in bins), default=0)
+    room = max(width - 36, 10)
+    return [
+        f"  {each.low:>8,} to {each.high:<8,} {each.count:>8,} "
+        f"{mark * round(room * each.count / most)}".rstrip()
+        for each in bins
+    ]

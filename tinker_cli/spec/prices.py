@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tinker_cli.spec.load import Spec, batch_size
+from tinker_cli.spec.models import is_local_model
 
 if TYPE_CHECKING:
     from tinker_cli.spec.check import DataReport
@@ -40,6 +41,12 @@ def estimated_usd(spec: Spec, report: DataReport) -> float | None:
         + trained * rates.train_usd_per_million
     ) / 1e6
     return usd
+
+
+def training_usd(model: str, tokens: float) -> float | None:
+    """US dollars to train on so many tokens, or None where nobody knows."""
+    rates = None if is_local_model(model) else _rates(model)
+    return None if rates is None else float(tokens * rates.train_usd_per_million / 1e6)
 
 
 def _rates(model: str) -> Any:
