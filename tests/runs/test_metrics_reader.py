@@ -75,7 +75,8 @@ def test_nan_is_a_value_that_is_not_finite_and_null_is_none(tmp_path: Path) -> N
     )
     reader = read_metrics(_file(tmp_path, text))
     assert reader.notes.torn == [1]
-    assert reader.frame.column("loss").finite() == ([3], [0.5])
+    steps, values = reader.frame.column("loss").finite()
+    assert (list(steps), list(values)) == ([3], [0.5])
     assert reader.frame.column("loss").not_finite == [4, 5]
 
 

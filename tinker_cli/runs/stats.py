@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
+from operator import mul
 
 from tinker_cli.runs.frame import Column
 
@@ -37,23 +39,26 @@ def better(key: str) -> int:
 
 
 def summarise(column: Column) -> Summary:
-    """Sum up the finite points of a column; None where there are none."""
+    """Sum up the finite points of a column; None where there are none.
+
+    `count` is how many values were written, finite or not.
+    """
     steps, values = column.finite()
-    bad = len(column.values) - len(values)
+    count, bad = len(column.values), len(column.values) - len(values)
     if not values:
-        return Summary(column.key, len(column.values), *(None,) * 8, bad)
-    sign = better(column.key)
-    best_at = max(range(len(values)), key=lambda i: sign * values[i]) if sign else None
+        return Summary(column.key, count, *(None,) * 8, not_finite=bad)
+    sign, low, high = better(column.key), min(values), max(values)
+    best = (low, None, high)[sign + 1]
     tail = values[-max(len(values) // 10, 1) :]
     return Summary(
         key=column.key,
-        count=len(column.values),
+        count=count,
         first=values[0],
         last=values[-1],
-        best=None if best_at is None else values[best_at],
-        best_step=None if best_at is None else steps[best_at],
-        low=min(values),
-        high=max(values),
+        best=best,
+        best_step=None if best is None else steps[values.index(best)],
+        low=low,
+        high=high,
         last_tenth=sum(tail) / len(tail),
         slope=slope(steps, values),
         not_finite=bad,
@@ -66,16 +71,23 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     if n < 2:
         return None
     mean_x, mean_y = sum(xs) / n, sum(ys) / n
-    spread = sum((x - mean_x) ** 2 for x in xs)
+    across = [x - mean_x for x in xs]
+    spread = sum(map(mul, across, across))
     if spread == 0:
         return None
-    return 100 * sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread
+    return float(100 * sum(map(mul, across, [y - mean_y for y in ys])) / spread)
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """Exponential moving average, debiased: m_t = w m + (1 - w) v, divided by 1 - w^t."""
+    """Exponential moving average, debiased: m_t = w m + (1 - w) v, divided by 1 - w^t.
+
+    Values that aren't finite stay as they are and move nothing.
+    """
     result, mean, norm = [], 0.0, 0.0
     for value in values:
+        if not isfinite(value):
+            result.append(value)
+            continue
         mean = weight * mean + (1 - weight) * value
         norm = weight * norm + (1 - weight)
         result.append(mean / norm)
