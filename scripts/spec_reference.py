@@ -33,6 +33,11 @@ OWN = (
     ("on_end", "text", "", "A command to run when the run has ended."),
 )
 MEANING = {
+    "answer_column": "The column that rewards compare with.",
+    "convo_prefix": "Messages before every problem; `standard` is a worked example.",
+    "model_name_for_tokenizer": "Whose tokenizer to use.",
+    "sources": "Datasets of the hub with their weights, drawn from in turn.",
+    "stopping_strategy": "When the drawing ends: at the first source used up, or the last.",
     "adam_beta1": "Adam's decay of the first moment.",
     "adam_beta2": "Adam's decay of the second moment.",
     "adam_eps": "Adam's term against division by zero.",
@@ -57,7 +62,8 @@ MEANING = {
     "kl_discount_factor": "Discount of future KL penalties.",
     "kl_penalty_coef": "Weight of the KL to the reference; needs `kl_reference_config`.",
     "kl_reference_config": "`{base_model, load_checkpoint_path}` of the reference.",
-    "learning_rate": "`auto` asks the cookbook's rule for the model.",
+    "learning_rate": "A number; `auto`, the cookbook's rule for the model; or "
+    "`{base: auto, at_batch_size: 128}`, the base x sqrt(batch_size / 128).",
     "load_checkpoint_path": "Weights to begin from, `tinker://...`; the optimizer starts anew.",
     "log_path": "The run directory; default: the spec's name under the runs root.",
     "lora_rank": "Rank of the adapter.",

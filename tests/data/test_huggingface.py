@@ -89,3 +89,25 @@ def test_what_is_missing_is_named(pairs: Path, tmp_path: Path) -> None:
     assert caught.value.faults[0].key == "question"
     with pytest.raises(UsageError, match="can't be loaded"):
         _builder(tmp_path / "nowhere")()
+
+
+def test_prompts_come_from_a_table_too(tmp_path: Path) -> None:
+    """A parquet file with columns of its own names, a split cut off for testing."""
+    import datasets
+
+    from tinker_cli.spec import load_spec
+    from tinker_cli.spec.check import check_data
+
+    table = {"question": [f"{n} + 1?" for n in range(12)], "gold": [str(n + 1) for n in range(12)]}
+    datasets.Dataset.from_dict(table).to_parquet(str(tmp_path / "sums.parquet"))
+    (tmp_path / "rl.yaml").write_text(
+        "kind: rl\nmodel_name: tiny\nbase_url: local\nlearning_rate: auto\nmax_tokens: 8\n"
+        "dataset_builder:\n  type: prompts\n  path: sums.parquet\n  split: 'train[:10]'\n"
+        "  test_split: 'train[10:]'\n  prompt_template: 'What is {question}'\n"
+        "  answer_column: gold\n  reward: numeric\n  batch_size: 5\n  group_size: 2\n"
+    )
+    report = check_data(load_spec(tmp_path / "rl.yaml"))
+    assert (report.examples, report.held_out, report.steps) == (10, 2, 2)
+    assert report.preview is not None
+    assert "What is 0 + 1?" in report.preview.pieces[0][0]
+    assert (report.preview.answer, report.preview.reward) == ("1", 1.0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tinker_cli.errors import Fault, InputFaults
 from tinker_cli.spec import Spec, load_spec
@@ -235,46 +233,3 @@ def test_the_resolved_spec_runs_again_to_the_same_config(template: Path, tmp_pat
     assert again.values == first.values
     assert again.hash == first.hash
     assert build_config(again) == build_config(first)
-
-
-_WORDS = st.sampled_from(
-    [
-        "abc",
-        "1e-4",
-        "null",
-        "[1, 2]",
-        "{a: b}",
-        "true",
-        "-3",
-        '""',
-        "1:30",
-        "010",
-        "~",
-        "'x'",
-        "nan",
-    ]
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(line=st.integers(0, 9), word=_WORDS, action=st.sampled_from(["value", "drop", "rename"]))
-def test_a_mutated_spec_never_gives_anything_but_faults(
-    tmp_path_factory: pytest.TempPathFactory, line: int, word: str, action: str
-) -> None:
-    lines = RL.rstrip("\n").split("\n")
-    key, colon, _ = lines[line].partition(":")
-    if action == "value":
-        lines[line] = f"{key}{colon} {word}"
-    elif action == "rename":
-        lines[line] = lines[line].replace(key.strip(), key.strip() + "x", 1)
-    else:
-        del lines[line]
-    folder = tmp_path_factory.mktemp("mutated")
-    faults: list[Fault] = []
-    try:
-        _load(folder, "\n".join(lines) + "\n")
-    except InputFaults as error:
-        faults = error.faults
-    assert all(fault.message for fault in faults)
-    if action == "rename":
-        assert any(fault.line == line + 1 for fault in faults)

@@ -36,13 +36,17 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     if looks_local(path, request):
         os.environ.update(LOCAL_ENVIRONMENT)
     from tinker_cli.spec import load_spec
-    from tinker_cli.spec.check import check_data
+    from tinker_cli.spec.check import check_data, with_data_faults
+    from tinker_cli.spec.load import SpecFaults
     from tinker_cli.spec.models import register_tokenizers
     from tinker_cli.spec.prices import estimated_usd
     from tinker_cli.trainer.rehearsal import rehearse
 
     kind: Any = request.kind
-    spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
+    try:
+        spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
+    except SpecFaults as error:
+        raise with_data_faults(error) from None
     register_tokenizers()
     report = check_data(spec)
     usd = estimated_usd(spec, report)

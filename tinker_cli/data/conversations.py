@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tinker_cli.data.rows import Row
+from tinker_cli.data.rows import Row, locate
 from tinker_cli.errors import Fault, nearest
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -73,7 +73,7 @@ def _message(row: Row, index: int, item: Any, speaker: str, content: str) -> Mes
         text = ""
     if not isinstance(text, (str, list)):
         return _fault(row, key, f"{content} must be text or a list of parts")
-    message: Message = {"role": role, "content": _joined(text)}
+    message: Message = {"role": role, "content": _joined(_parts(text, row))}
     for name in ("trainable", "name", "tool_call_id"):
         if item.get(name) is not None:
             message[name] = item[name]
@@ -83,6 +83,24 @@ def _message(row: Row, index: int, item: Any, speaker: str, content: str) -> Mes
             return parsed
         message["tool_calls"] = parsed
     return message
+
+
+def _parts(content: str | list[Any], row: Row) -> str | list[Any]:
+    """Image parts in the cookbook's form; a local image's path is relative to the data file."""
+    if isinstance(content, str):
+        return content
+    return [_image(part, row) for part in content]
+
+
+def _image(part: Any, row: Row) -> Any:
+    if not isinstance(part, dict) or part.get("type") not in ("image", "image_url"):
+        return part
+    named = part.get("image_url", part.get("image"))
+    source = named.get("url") if isinstance(named, dict) else named
+    if isinstance(source, str) and "://" not in source and not source.startswith("data:"):
+        path = locate(row.file).parent / source
+        source = path.resolve().as_uri() if path.is_file() else source
+    return {"type": "image", "image": source}
 
 
 def _joined(content: str | list[Any]) -> str | list[Any]:

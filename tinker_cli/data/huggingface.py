@@ -87,23 +87,7 @@ class HuggingFaceBuilder(ChatDatasetBuilder):
         return SupervisedDatasetFromHFDataset(rows, batch_size=len(rows), map_fn=make)
 
     def _load(self, split: str, *, streaming: bool = False) -> Any:
-        import datasets
-
-        place = locate(self.path)
-        kind = FORMATS.get(place.suffix) if place.is_file() else None
-        try:
-            if kind is not None:
-                files = {split.partition("[")[0]: str(place)}
-                return datasets.load_dataset(
-                    kind, data_files=files, split=split, streaming=streaming
-                )
-            if (place / "dataset_info.json").is_file() or (place / "dataset_dict.json").is_file():
-                return _from_disk(place, split)
-            source = str(place) if place.is_dir() else self.path
-            return datasets.load_dataset(source, self.name, split=split, streaming=streaming)
-        except (OSError, ValueError, KeyError) as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-            raise UsageError(f"the dataset {self.path} can't be loaded: {first}") from None
+        return load_table(self.path, self.name, split, streaming=streaming)
 
     def _row_to_datum(self) -> Callable[[dict[str, Any]], tinker.Datum]:
         renderer, config = self.renderer, self.common_config
@@ -144,6 +128,25 @@ class HuggingFaceBuilder(ChatDatasetBuilder):
     def _fault(self, column: str, message: str) -> InputFaults:
         fault = Fault(message, file=self.path, key=column)
         return InputFaults(f"{self.path} has a faulty row", [fault])
+
+
+def load_table(path: str, name: str | None, split: str, *, streaming: bool = False) -> Any:
+    """A split of a hub dataset, a saved folder or a data file; UsageError if it can't be had."""
+    import datasets
+
+    place = locate(path)
+    kind = FORMATS.get(place.suffix) if place.is_file() else None
+    try:
+        if kind is not None:
+            files = {split.partition("[")[0]: str(place)}
+            return datasets.load_dataset(kind, data_files=files, split=split, streaming=streaming)
+        if (place / "dataset_info.json").is_file() or (place / "dataset_dict.json").is_file():
+            return _from_disk(place, split)
+        source = str(place) if place.is_dir() else path
+        return datasets.load_dataset(source, name, split=split, streaming=streaming)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise UsageError(f"the dataset {path} can't be loaded: {first}") from None
 
 
 def _from_disk(place: Path, split: str) -> Any:

@@ -30,8 +30,8 @@ from tinker_cookbook.utils import logtree
 from tinker_cookbook.utils.logtree_formatters import ConversationFormatter
 
 from tinker_cli.data.rewards import Reward, resolve_reward
-from tinker_cli.data.rows import Row, read_jsonl, require
-from tinker_cli.errors import Fault
+from tinker_cli.data.rows import Row, require, sound_rows
+from tinker_cli.errors import Fault, UsageError
 
 
 class PromptEnv(ProblemEnv):
@@ -116,13 +116,21 @@ class PromptDataset(RLDataset):
 
 @chz.chz
 class PromptsBuilder(RLDatasetBuilder):
-    """Prompts from a JSONL file; `prompt_template` may use any column in braces."""
+    """Prompts from a JSONL file (`file_path`) or a dataset of the hub, a folder or a file (`path`).
 
-    file_path: str
+    `prompt_template` may use any column in braces.
+    """
+
     batch_size: int
     group_size: int
     model_name_for_tokenizer: str
     renderer_name: str
+    file_path: str | None = None
+    path: str | None = None
+    name: str | None = None
+    split: str = "train"
+    test_split: str | None = None
+    answer_column: str = "answer"
     reward: Any = "exact"
     prompt_template: str = "{prompt}"
     system_prompt: str | None = None
@@ -151,11 +159,11 @@ class PromptsBuilder(RLDatasetBuilder):
 
     def split_rows(self) -> tuple[list[Row], list[Row]]:
         """(train, held out); raises InputFaults for rows that lack a column."""
-        rows = read_jsonl(self.file_path)
-        test = read_jsonl(self.test_file_path) if self.test_file_path else []
+        faults: list[Fault] = []
+        rows, test = self._read(faults)
         needed = self._columns()
-        faults = [fault for row in [*rows, *test] for fault in _missing(row, needed)]
-        require(faults, f"in {self.file_path}")
+        faults += [fault for row in [*rows, *test] for fault in _missing(row, needed)]
+        require(faults, f"in {self.file_path or self.path}")
         if not test and self.test_size:
             order = list(range(len(rows)))
             random.Random(self.shuffle_seed or 0).shuffle(order)
@@ -163,6 +171,27 @@ class PromptsBuilder(RLDatasetBuilder):
             test = [row for i, row in enumerate(rows) if i in held]
             rows = [row for i, row in enumerate(rows) if i not in held]
         return rows, test
+
+    def _read(self, faults: list[Fault]) -> tuple[list[Row], list[Row]]:
+        """The rows of the source, and those of the held-out one if it has one of its own."""
+        if (self.file_path is None) == (self.path is None):
+            raise UsageError("prompts needs either file_path or path")
+        test = sound_rows(self.test_file_path, faults) if self.test_file_path else []
+        if self.file_path is not None:
+            return self._answered(sound_rows(self.file_path, faults)), self._answered(test)
+        table = partial(_table_rows, str(self.path), self.name)
+        if self.test_split:
+            test = table(self.test_split)
+        return self._answered(table(self.split)), self._answered(test)
+
+    def _answered(self, rows: list[Row]) -> list[Row]:
+        """Rows whose answer is under `answer`, whatever column holds it."""
+        if self.answer_column == "answer":
+            return rows
+        named = self.answer_column
+        return [
+            Row(row.file, row.line, {**row.value, "answer": row.value.get(named)}) for row in rows
+        ]
 
     def environment(self, row: Row) -> PromptEnv:
         """The environment of one row."""
@@ -211,6 +240,13 @@ class PromptsBuilder(RLDatasetBuilder):
 class _Columns(dict[str, Any]):
     def __init__(self, value: Mapping[str, Any]):
         super().__init__({key: str(item) for key, item in value.items()})
+
+
+def _table_rows(path: str, name: str | None, split: str) -> list[Row]:
+    from tinker_cli.data.huggingface import load_table
+
+    table = load_table(path, name, split)
+    return [Row(path, index, dict(value)) for index, value in enumerate(table, 1)]
 
 
 def _missing(row: Row, needed: Sequence[str]) -> list[Fault]:

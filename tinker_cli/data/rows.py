@@ -39,15 +39,23 @@ def locate(path: str) -> Path:
 
 def read_jsonl(path: str | Path) -> list[Row]:
     """Every row of a file; raises InputFaults with all faulty lines at once."""
-    rows, faults = [], []
+    faults: list[Fault] = []
+    rows = sound_rows(path, faults)
+    require(faults, f"in {path}")
+    return rows
+
+
+def sound_rows(path: str | Path, faults: list[Fault]) -> list[Row]:
+    """The rows of a file that can be read; what can't is noted in `faults`."""
+    before = len(faults)
+    rows = []
     for item in scan_jsonl(path):
         if isinstance(item, Fault):
             faults.append(item)
         else:
             rows.append(item)
-    require(faults, f"in {path}")
-    if not rows:
-        raise InputFaults(f"{path} has no rows", [Fault("the file is empty", file=str(path))])
+    if not rows and len(faults) == before:
+        faults.append(Fault("the file is empty: it has no rows", file=str(path)))
     return rows
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import chz
 import tinker
@@ -19,7 +18,8 @@ from tinker_cookbook.supervised.types import ChatDatasetBuilder, SupervisedDatas
 
 from tinker_cli import progress
 from tinker_cli.data.conversations import Message, parse_conversation
-from tinker_cli.data.rows import Row, read_jsonl, require
+from tinker_cli.data.rendering import has_images, renderer_of
+from tinker_cli.data.rows import Row, require, sound_rows
 from tinker_cli.errors import Fault, InputFaults
 
 
@@ -79,54 +79,67 @@ class ConversationsBuilder(ChatDatasetBuilder):
 
     def examples(self) -> tuple[list[Example], list[Example]]:
         """Every row rendered: (train, held out), the untrained ones among them."""
-        rows = self.rows()
+        faults: list[Fault] = []
+        rows = self.rows(faults)
         if self.test_file_path:
-            return self._render(rows), self._render(read_jsonl(self.test_file_path))
+            held_rows = sound_rows(self.test_file_path, faults)
+            both = self._render([*rows, *held_rows], faults)
+            return both[: len(rows)], both[len(rows) :]
         order = list(range(len(rows)))
         random.Random(self.shuffle_seed).shuffle(order)
         held = set(order[: self.test_size])
-        rendered = self._render(rows)
+        rendered = self._render(rows, faults)
         return (
             [example for i, example in enumerate(rendered) if i not in held],
             [example for i, example in enumerate(rendered) if i in held],
         )
 
-    def rows(self) -> list[Row]:
-        """The rows of all files, in order."""
+    def rows(self, faults: list[Fault]) -> list[Row]:
+        """The rows of all files, in order; what can't be read is noted in `faults`."""
         paths = [self.file_path] if isinstance(self.file_path, str) else self.file_path
-        return [row for path in paths for row in read_jsonl(path)]
+        return [row for path in paths for row in sound_rows(path, faults)]
 
-    @cached_property
-    def _renderer(self) -> Renderer:
-        return self.renderer
+    @property
+    def renderer(self) -> Renderer:
+        """The run's renderer, with the model's image processor if a row has an image."""
+        return self._renderer(False)
 
-    def _render(self, rows: Sequence[Row]) -> list[Example]:
+    def _renderer(self, with_images: bool) -> Renderer:
+        config = self.common_config
+        model = config.model_name_for_tokenizer
+        return renderer_of(config.renderer_name, model, with_images=with_images)
+
+    def _render(self, rows: Sequence[Row], faults: list[Fault]) -> list[Example]:
+        """An example a row; raises InputFaults with `faults` and those of the rows."""
         examples: list[Example] = []
-        faults: list[Fault] = []
+        renderers: dict[bool, Renderer] = {}
         with progress.counting("reading data", len(rows)) as advance:
             for row in rows:
                 try:
-                    examples.append(self._example(row))
+                    examples.append(self._example(row, renderers))
                 except InputFaults as error:
                     faults += error.faults
                 advance(1)
         require(faults, "in the data")
         return examples
 
-    def _example(self, row: Row) -> Example:
+    def _example(self, row: Row, renderers: dict[bool, Renderer]) -> Example:
         parsed = parse_conversation(row)
         faults = [item for item in parsed if isinstance(item, Fault)]
         if faults:
             raise InputFaults("faulty row", faults)
         messages = [item for item in parsed if not isinstance(item, Fault)]
+        with_images = has_images(messages)
+        if (renderer := renderers.get(with_images)) is None:
+            renderer = renderers[with_images] = self._renderer(with_images)
         config = self.common_config
         what = config.train_on_what or TrainOnWhat.ALL_ASSISTANT_MESSAGES
         try:
             # The two halves of the cookbook's conversation_to_datum: the length before the cut
             # is known between them.
-            whole, marks = self._renderer.build_supervised_example(messages, train_on_what=what)
+            whole, marks = renderer.build_supervised_example(messages, train_on_what=what)
             datum = datum_from_model_input_weights(whole, marks, config.max_length, "mean")
-        except (AssertionError, TypeError, KeyError, ValueError, AttributeError) as error:
+        except (AssertionError, TypeError, KeyError, ValueError, AttributeError, OSError) as error:
             text = str(error) or type(error).__name__
             fault = Fault(f"{config.renderer_name}: {text}", file=row.file, line=row.line)
             raise InputFaults("faulty row", [fault]) from None

@@ -15,6 +15,7 @@ from tinker_cli.data.rows import PACKAGE_SCHEME
 from tinker_cli.errors import Fault, TinkerError, nearest
 from tinker_cli.spec.convert import MISSING, Converter, FieldType, fields_of
 from tinker_cli.spec.reader import Mapping, Node, Scalar, Sequence
+from tinker_cli.spec.rules import other_version
 
 _MATH = "tinker_cookbook.recipes.math_rl.math_env"
 BUILDERS: dict[str, dict[str, str]] = {
@@ -142,6 +143,10 @@ class Factory:
             whole = f"{key}.{name}"
             if name not in known:
                 place = node.keys[name]
+                if (version := other_version(whole, known)) is not None:
+                    message = f"the installed tinker-cookbook has no such field; {version} has"
+                    self.faults.append(place.fault(message, whole))
+                    continue
                 choices = tuple(known) + tuple(self._common_names(known))
                 self.faults.append(
                     place.fault("no such field", whole, suggestion=nearest(name, choices))

@@ -20,7 +20,7 @@ from tinker_cli import progress
 from tinker_cli.data.rows import locate
 from tinker_cli.errors import Fault, InputFaults, TinkerError
 from tinker_cli.spec.builders import PATH_FIELDS
-from tinker_cli.spec.load import Spec, batch_size
+from tinker_cli.spec.load import Spec, SpecFaults, batch_size
 from tinker_cli.spec.models import load_tokenizer, register_tokenizers
 
 LENGTH_FIELDS = ("n_batches", "num_epochs")
@@ -56,6 +56,22 @@ class DataReport:
     truncated: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
     preview: Preview | None = None
+
+
+def with_data_faults(error: SpecFaults) -> InputFaults:
+    """A spec's faults and those of its rows in one report, as far as its data can be read."""
+    builder = error.builder
+    rows = getattr(builder, "examples", None) or getattr(builder, "split_rows", None)
+    if rows is None:
+        return error
+    register_tokenizers()
+    try:
+        rows()
+    except InputFaults as found:
+        return SpecFaults(error.path, [*error.faults, *found.faults], None)
+    except Exception:  # with a faulty spec, anything may go wrong here; its own faults are told
+        return error
+    return error
 
 
 def check_data(spec: Spec) -> DataReport:

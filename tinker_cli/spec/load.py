@@ -95,14 +95,22 @@ def load_spec(
     loader = _Loader(path, document, faults)
     spec = loader.load(kind, local)
     if faults or spec is None:
-        raise _refusal(path, faults)
+        raise _refusal(path, faults, loader.builder)
     return spec
 
 
-def _refusal(path: Path, faults: list[Fault]) -> InputFaults:
-    count = f"{len(faults)} fault" + ("" if len(faults) == 1 else "s")
+class SpecFaults(InputFaults):
+    """A spec's faults; `builder` is its dataset builder if that much of it is sound."""
+
+    def __init__(self, path: Path, faults: list[Fault], builder: Any | None):
+        count = f"{len(faults)} fault" + ("" if len(faults) == 1 else "s")
+        super().__init__(f"{path} has {count}; nothing was started.", faults)
+        self.path, self.builder = path, builder
+
+
+def _refusal(path: Path, faults: list[Fault], builder: Any | None = None) -> SpecFaults:
     ordered = sorted(faults, key=lambda fault: (fault.file or "", fault.line or 0))
-    return InputFaults(f"{path} has {count}; nothing was started.", ordered)
+    return SpecFaults(path, ordered, builder)
 
 
 def config_class(kind: Kind) -> type:
@@ -122,6 +130,7 @@ class _Loader:
     document: Document
     faults: list[Fault]
     rate: Rate | None = None
+    builder: Any | None = None
 
     def load(self, kind: Kind | None, local: bool) -> Spec | None:
         root = self.document.root
@@ -138,6 +147,7 @@ class _Loader:
             found, self.path.resolve().parent, model or "", renderer or "", self.faults
         )
         values = self._config_values(root, known, factory, model, renderer)
+        self.builder = values.get("dataset_builder") if model and renderer else None
         rules.check(found, values, root, self.faults)
         if self.faults or model is None or renderer is None:
             return None

@@ -17,7 +17,9 @@ from tinker_cli.spec.reader import Mapping, Place
 
 SHORTEST_TTL = 3600  # seconds; the service refuses less
 HIGHEST_SANE_RATE = 0.1
-NEWER_FIELDS = {"num_epochs": "0.6", "loss_fn": "0.6"}
+# What tinker-cookbook 0.6 has and 0.5.8 lacks, by dotted key and by renderer's name.
+NEWER_FIELDS = {"num_epochs": "0.6", "async_config.loss_fn": "0.6"}
+NEWER_RENDERERS = {"kimi_k31_pro_": "0.6"}
 POSITIVE = ("num_epochs", "lora_rank", "num_substeps", "max_tokens")
 NOT_NEGATIVE = (
     *("save_every", "save_every_tokens", "save_every_seconds", "rolling_save_every"),
@@ -87,7 +89,8 @@ def _check_stream(stream: Any, substeps: int, builder: Any, note: Any) -> None:
 def other_version(key: str, known: dict[str, FieldType]) -> str | None:
     """The cookbook version that has a field which the installed one lacks."""
     version = NEWER_FIELDS.get(key)
-    return f"tinker-cookbook {version}" if version and key not in known else None
+    name = key.rpartition(".")[2]
+    return f"tinker-cookbook {version}" if version and name not in known else None
 
 
 @functools.cache
@@ -110,6 +113,11 @@ def known_renderer(name: str, place: Place, faults: list[Fault]) -> str | None:
     names = renderer_names()
     if name in names or not names or ":" in name:
         return name
+    for prefix, version in NEWER_RENDERERS.items():
+        if name.startswith(prefix):
+            message = f"the installed tinker-cookbook has no {name}; {version} has"
+            faults.append(place.fault(message, "renderer_name"))
+            return None
     near = nearest(name, names)
     faults.append(place.fault(f"no renderer {name!r}", "renderer_name", suggestion=near))
     return None

@@ -124,13 +124,17 @@ def check_request(request: LaunchRequest, backend: Backend) -> Checked:
     if looks_local(path, request):
         os.environ.update(LOCAL_ENVIRONMENT)
     from tinker_cli.spec import load_spec
+    from tinker_cli.spec.check import check_data, with_data_faults
+    from tinker_cli.spec.load import SpecFaults
 
     kind: Any = request.kind
-    spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
+    try:
+        spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
+    except SpecFaults as error:
+        raise with_data_faults(error) from None
     if spec.is_local:
         os.environ.update(LOCAL_ENVIRONMENT)
     backend.start(spec)
-    from tinker_cli.spec.check import check_data
     from tinker_cli.spec.models import register_tokenizers
 
     register_tokenizers()

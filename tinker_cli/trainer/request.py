@@ -62,7 +62,8 @@ class Answer:
 
 def refusal_to_json(error: TinkerError) -> str:
     """The child's answer when it refuses: the error, so that the other side can raise it."""
-    return json.dumps({"refusal": {"type": type(error).__name__, **error.as_json()}})
+    kind = "InputFaults" if isinstance(error, InputFaults) else type(error).__name__
+    return json.dumps({"refusal": {"type": kind, **error.as_json()}})
 
 
 def read_answer(line: str) -> Answer:
