@@ -108,10 +108,10 @@ def test_a_supervised_run_shows_its_losses(tmp_path: Path) -> None:
 
 def test_the_axis_can_be_time_tokens_and_cost(rl: Path) -> None:
     facts = RunFacts(rl)
-    assert facts.along("cost", 9) == pytest.approx(0.22)
-    assert facts.along("tokens", 0) == 126_544
+    assert facts.along("cost", [9])[0] == pytest.approx(0.22)
+    assert facts.along("tokens", [0])[0] == 126_544
     seconds = sum(facts.reader.frame.row(step)["time/total"] for step in range(10))
-    assert facts.along("time", 9) == pytest.approx(seconds)
+    assert facts.along("time", [9])[0] == pytest.approx(seconds)
     assert "$0.02" in text(facts, View(x="cost"), 80, 24)
 
 

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import math
 import time
-from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tinker_cli.errors import UsageError
 from tinker_cli.runs.checkpoints import CHECKPOINTS_NAME, read_checkpoints
+from tinker_cli.runs.derived import RATE, SECONDS, all_keys, along, column_of, spent
 from tinker_cli.runs.describe import RUN_NAME, RunDescription, read_run_json
 from tinker_cli.runs.events import EVENTS_NAME, read_events
-from tinker_cli.runs.frame import Column, Frame
+from tinker_cli.runs.frame import Column
 from tinker_cli.runs.metrics import MetricsReader
 from tinker_cli.runs.names import resolve_name
 from tinker_cli.runs.rollouts import SampleLine, newest_sample
@@ -30,22 +29,7 @@ LOG_TAIL_BYTES = 4096
 LOG_LINES = 4  # kept of the log's end
 SAMPLE_SECONDS = 2.0  # between two looks at what the model said
 RECENT_STEPS = 10  # the last steps that the time left is reckoned from
-AXES = {
-    "time": ("time/total", "time/step"),
-    "tokens": ("tokens/cumulative/trained", "num_tokens", "env/all/total_ac_tokens"),
-    "cost": ("cost/cumulative_usd",),
-}
 ENDED = ("finished", "stopped", "failed", "crashed")
-
-
-def _column(frame: Frame, key: str) -> Column:
-    """One metric; of a long run whose steps follow one another, without touching each value."""
-    steps, values = frame.steps, frame.columns[key]
-    if len(values) == len(steps) and not math.isnan(sum(values)):
-        first = steps[0]
-        if steps == array("q", range(first, first + len(steps))):
-            return Column(key, steps, values)
-    return frame.column(key)
 
 
 def newest(column: Column | None, most: int = 1) -> list[float]:
@@ -77,7 +61,7 @@ class RunFacts:
     _columns: dict[str, Column] = field(default_factory=dict)
     _names: dict[str, str | None] = field(default_factory=dict)
     _keys_known: int = 0
-    _clocks: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    _clocks: dict[str, Column | None] = field(default_factory=dict)
     _samples_due: bool = True
     _samples_next: float = 0.0
 
@@ -163,7 +147,7 @@ class RunFacts:
 
     def key(self, name: str) -> str | None:
         """The full name of a metric; None if the run has none of that name."""
-        keys = self.reader.frame.keys()
+        keys = all_keys(self.reader.frame)
         if len(keys) != self._keys_known:  # a name that was unknown may be known by now
             self._names.clear()
             self._keys_known = len(keys)
@@ -180,39 +164,26 @@ class RunFacts:
         if key is None:
             return None
         if key not in self._columns:
-            self._columns[key] = _column(self.reader.frame, key)
+            self._columns[key] = column_of(self.reader.frame, key)
         return self._columns[key]
 
     def newest_row(self) -> dict[str, float]:
         """The row of the last step that has a time; {} before there is one."""
-        column = self.column("time")
+        column = self.column(SECONDS)
         return self.reader.frame.row(column.steps[-1]) if column and column.steps else {}
 
     def has_axis(self, axis: str) -> bool:
         """True if the run's metrics tell how far along `axis` each step is."""
-        return axis == "step" or any(self.column(key) for key in AXES[axis])
+        return axis == "step" or self._clock(axis) is not None
 
-    def along(self, axis: str, step: float) -> float:
-        """Where a step is on an axis: itself, seconds, tokens or dollars spent by then."""
-        if axis == "step":
-            return step
-        steps, spent = self._clock(axis)
-        at = bisect_right(steps, step)
-        return spent[at - 1] if at else 0.0
+    def along(self, axis: str, steps: Sequence[float]) -> Sequence[float]:
+        """Where steps are on an axis: themselves, seconds, tokens or dollars spent by then."""
+        clock = self._clock(axis) if axis != "step" else None
+        return along(clock, steps) if clock is not None else steps
 
-    def along_all(self, axis: str, column: Column) -> Sequence[float]:
-        """The x of each point of a column."""
-        if axis == "step":
-            return column.steps
-        return [self.along(axis, step) for step in column.steps]
-
-    def _clock(self, axis: str) -> tuple[list[int], list[float]]:
+    def _clock(self, axis: str) -> Column | None:
         if axis not in self._clocks:
-            column = next((c for key in AXES[axis] if (c := self.column(key))), None)
-            steps, values = column.finite() if column is not None else ([], [])
-            if column is not None and "cumulative" not in column.key:
-                values = list(accumulate(values))
-            self._clocks[axis] = (steps, values)
+            self._clocks[axis] = spent(self.reader.frame, axis)
         return self._clocks[axis]
 
     def last(self, name: str) -> float | None:
@@ -229,8 +200,9 @@ class RunFacts:
 
     def step_seconds(self) -> float | None:
         """The mean time of the recent steps."""
-        column = self.column("time")
-        values = newest(column, RECENT_STEPS)
+        if self.status is not None and self.status.step_seconds and self.kind == "sl":
+            return self.status.step_seconds  # by the clock; the rows of the loop only tell parts
+        values = newest(self.column(SECONDS), RECENT_STEPS)
         if values:
             return sum(values) / len(values)
         return self.status.step_seconds if self.status else None
@@ -243,11 +215,9 @@ class RunFacts:
         return pace * max(0, self.status.total_steps - self.status.step)
 
     def tokens_a_second(self) -> float | None:
-        """Tokens of the newest step over its time."""
-        pace = self.step_seconds()
-        names = ("num_tokens", "env/all/total_ac_tokens", "env/all/total_ob_tokens")
-        total = sum(value for name in names if (value := self.last(name)) is not None)
-        return total / pace if pace and total else None
+        """The mean of the recent steps."""
+        values = newest(self.column(RATE), RECENT_STEPS)
+        return sum(values) / len(values) if values else None
 
     def alerts(self) -> list[str]:
         """What guards have said, oldest first."""

@@ -106,7 +106,7 @@ def _row(one: RunFacts, view: View, name_width: int, spark: int) -> Text:
 
 
 def _spark(column: Column | None, width: int, view: View) -> str:
-    values = column.finite()[1] if column is not None else []
+    values: Sequence[float] = column.finite()[1] if column is not None else []
     return f"{sparkline(values, width, unicode=view.unicode):<{width}} " if width else ""
 
 

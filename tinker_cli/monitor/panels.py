@@ -6,7 +6,7 @@ a table here; how they are drawn is `canvas`; the lines above and below are `str
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from tinker_cli.monitor.curves import Series, beyond, short
 from tinker_cli.monitor.facts import RunFacts, newest
 from tinker_cli.monitor.strips import below, header
 from tinker_cli.monitor.view import View
+from tinker_cli.runs.derived import RATE, SECONDS
 from tinker_cli.runs.frame import Column
 from tinker_cli.runs.stats import smooth
 from tinker_cli.runs.status import duration
@@ -48,13 +49,13 @@ PAGES: dict[str, tuple[tuple[Spec, ...], ...]] = {
             Spec("entropy", (("entropy", ""),)),
             GROUPS,
             Spec("tokens a turn", (("env/all/ac_tokens_per_turn", ""),)),
-            Spec("seconds a step", (("time/total", ""),)),
+            Spec("seconds a step", ((SECONDS, ""),)),
         ),
         (
             Spec("correct", (("correct", ""), ("test/env/all/correct", "test"))),
             Spec("format", (("format", ""),)),
             Spec("tokens a turn", (("env/all/ac_tokens_per_turn", ""),)),
-            Spec("seconds a step", (("time/total", ""), ("time/sampling", "sampling"))),
+            Spec("seconds a step", ((SECONDS, ""), ("time/sampling", "sampling"))),
             Spec("gradient norm", (("grad_norm:max", ""),)),
             Spec("learning rate", (("lr", ""),)),
         ),
@@ -63,8 +64,8 @@ PAGES: dict[str, tuple[tuple[Spec, ...], ...]] = {
         (
             Spec("NLL", (("train_mean_nll", "train"), ("test/nll", "test"))),
             Spec("learning rate", (("lr", ""),)),
-            Spec("tokens a step", (("num_tokens", ""),)),
-            Spec("seconds a step", (("time/step", ""),)),
+            Spec("tokens a second", ((RATE, ""),)),
+            Spec("seconds a step", ((SECONDS, ""),)),
             Spec("gradient norm", (("grad_norm:max", ""),)),
         ),
     ),
@@ -155,8 +156,8 @@ def _panel(facts: RunFacts, view: View, spec: Spec, width: int, height: int) -> 
 
 def _marks(facts: RunFacts, view: View, *, with_words: bool) -> Marks:
     return Marks(
-        [facts.along(view.x, step) for step in facts.resumes],
-        [facts.along(view.x, step) for step in facts.checkpoints],
+        facts.along(view.x, facts.resumes),
+        facts.along(view.x, facts.checkpoints),
         [f"resumed @ {step}" for step in facts.resumes] if with_words else (),
     )
 
@@ -229,15 +230,12 @@ def _move(values: list[float], view: View) -> str:
 
 
 def _series(facts: RunFacts, column: Column, view: View, word: str) -> list[Series]:
-    xs = facts.along_all(view.x, column)
+    xs = facts.along(view.x, column.steps)
     ys = column.values
     raw = Series(word or column.key, xs, ys, points=word == "test")
     if raw.points or view.smoothing <= 0:
         return [raw]
-    inf = float("inf")
-    smoothed = iter(smooth([y for y in ys if y < inf], view.smoothing))
-    curve = [next(smoothed) if y < inf else inf for y in ys]
-    return [replace(raw, faint=True), Series(raw.name, xs, curve)]
+    return [replace(raw, faint=True), Series(raw.name, xs, smooth(ys, view.smoothing))]
 
 
 def _groups_panel(facts: RunFacts, view: View, width: int, height: int) -> list[Text]:
@@ -250,7 +248,7 @@ def _groups_panel(facts: RunFacts, view: View, width: int, height: int) -> list[
     right = Text(" ")
     shares: list[list[float]] = []
     for name, column, colour, mark in zip(names, columns, colours, marks, strict=True):
-        values = column.finite()[1] if column is not None else []
+        values: Sequence[float] = column.finite()[1] if column is not None else []
         shares.append(_means(values, width - 2))
         newest = 100 * values[-1] if values else 0.0
         word = name.replace("_", " ") if width >= 56 else name.removeprefix("all_")
@@ -270,7 +268,7 @@ def _groups_panel(facts: RunFacts, view: View, width: int, height: int) -> list[
     return _framed(title, right, body, "", width, height, view)
 
 
-def _means(values: list[float], most: int) -> list[float]:
+def _means(values: Sequence[float], most: int) -> list[float]:
     """The values stretched or averaged to `most` columns."""
     count = len(values)
     if not count or most < 1:

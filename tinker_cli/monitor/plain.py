@@ -9,14 +9,13 @@ from pathlib import Path
 from tinker_cli import console
 from tinker_cli.monitor.facts import RunFacts
 from tinker_cli.monitor.strips import one_line
+from tinker_cli.runs.derived import step_seconds, tokens_a_second
 from tinker_cli.runs.names import label
 
 POLL_SECONDS = 0.2
 LONELY_SECONDS = 900.0  # a run without status.json that hasn't been written for so long has ended
 RL_NAMES = ("reward", "test_reward", "kl_v2", "entropy")
 SL_NAMES = ("nll", "test_nll")
-TOKEN_KEYS = ("num_tokens", "env/all/total_ac_tokens", "env/all/total_ob_tokens")
-TIME_KEYS = ("time/total", "time/step")
 
 
 def follow_plain(run: Path, *, as_json: bool = False) -> None:
@@ -83,12 +82,10 @@ def _line(facts: RunFacts, step: int, row: dict[str, float]) -> str:
             parts.append(f"{label(key)} {row[key]:.4g}")
     if not parts:
         return ""
-    seconds = next((row[key] for key in TIME_KEYS if key in row), None)
-    tokens = sum(row.get(key, 0.0) for key in TOKEN_KEYS)
-    if seconds and tokens:
-        parts.append(f"{tokens / seconds:.0f} tok/s")
-    if seconds is not None:
-        parts.append(f"{seconds:.1f} s")
+    if (rate := tokens_a_second(row)) is not None:
+        parts.append(f"{rate:.0f} tok/s")
+    if (seconds := step_seconds(row)) is not None:
+        parts.append(f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s")
     total = facts.status.total_steps if facts.status else None
     place = f"{step + 1}/{total}" if total else f"{step + 1}"
     return f"step {place}  " + "  ".join(parts)

@@ -13,6 +13,7 @@ from rich.text import Text
 from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET
 from tinker_cli.monitor.facts import RunFacts
 from tinker_cli.monitor.view import View
+from tinker_cli.runs.derived import step_seconds
 from tinker_cli.runs.status import duration
 
 STATES = {
@@ -41,13 +42,13 @@ PHASES = {
         ("eval", ("time/run_evals", "time/evals")),
         ("save", ("time/save_checkpoint", "time/save_checkpoint_async")),
     ),
-    "sl": (
+    "sl": (  # what is left is the wait for the batch that is being trained
         ("data", ("time/get_batch",)),
-        ("train", ("time/finish_batch", "time/submit_batch")),
-        ("eval", ("time/evals",)),
+        ("eval", ("time/evals", "time/infrequent_evals")),
         ("save", ("time/save_checkpoint",)),
     ),
 }
+REST = {"rl": "other", "sl": "train"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\s]+")
 
@@ -150,7 +151,7 @@ def _keys(view: View, width: int) -> list[Text]:
 def _phases(facts: RunFacts, view: View, width: int) -> Text | None:
     """Where the time of the newest step went."""
     row = facts.newest_row()
-    total = row.get("time/total") or row.get("time/step")
+    total = step_seconds(row)
     if not total or not total < float("inf"):
         return None
     spent = [(n, sum(row.get(key, 0.0) for key in keys)) for n, keys in PHASES[facts.kind]]
@@ -158,7 +159,7 @@ def _phases(facts: RunFacts, view: View, width: int) -> Text | None:
     known = sum(seconds for _, seconds in spent)
     total = max(total, known)
     if total - known > 0.005 * total:
-        spent.append(("other", total - known))
+        spent.append((REST[facts.kind], total - known))
     words = [f" {name} {100 * seconds / total:.0f} %" for name, seconds in spent]
     room = max(min(width - sum(map(len, words)) - 10 - 2 * len(spent), 60), len(spent))
     line = Text.assemble((" time   ", QUIET))

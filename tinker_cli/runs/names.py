@@ -27,8 +27,30 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "cost": ("cost/cumulative_usd",),
     "tokens": ("tokens/cumulative/trained", "tokens/cumulative/sampled"),
     "ac_tokens_per_turn": ("env/all/ac_tokens_per_turn",),
-    "time": ("time/total", "time/step"),
+    "time": ("seconds/step",),
+    "tok/s": ("tokens/s",),
 }
+# What a value is counted in, by a part of its metric's name; the first that fits.
+_UNITS = (
+    (":count", ""),
+    ("progress/batch", ""),
+    ("time/", "s"),
+    ("seconds", "s"),
+    ("usd", "$"),
+    ("kl_", "nats"),
+    ("entropy", "nats"),
+    ("nll", "nats/token"),
+    ("bpb", "bits/byte"),
+    ("tokens/s", "tokens/s"),
+    ("tokens_per_turn", "tokens/turn"),
+    ("tokens", "tokens"),
+    ("frac", "share"),
+    ("progress", "share"),
+    ("correct", "share"),
+    ("sequences", "sequences"),
+    ("episodes", "episodes"),
+    ("turns_per_episode", "turns/episode"),
+)
 SHOWN_BY_DEFAULT = ("reward", "test_reward", "kl_v1", "kl_v2", "entropy", "nll", "test_nll", "lr")
 
 
@@ -78,6 +100,11 @@ def default_names(keys: Sequence[str]) -> list[str]:
         if key is not None and key not in chosen:
             chosen.append(key)
     return chosen or list(keys)[:6]
+
+
+def unit(key: str) -> str:
+    """What the metric's values are counted in; "" where that is nothing or isn't known."""
+    return next((name for part, name in _UNITS if part in key), "")
 
 
 def label(key: str) -> str:
