@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tinker_cli.monitor.canvas import Marks, draw
+from tinker_cli.monitor.canvas import COLOURS, Marks, draw
 from tinker_cli.monitor.charts import line_chart, sparkline
 from tinker_cli.monitor.curves import Series, bounds, short, thin, tick
 
@@ -90,7 +90,7 @@ def test_a_run_that_diverged_does_not_look_healthy() -> None:
 
 def test_nothing_finite_is_said_not_drawn() -> None:
     assert chart([NAN, NAN]).startswith("loss: no finite values")
-    assert "┤" not in chart([NAN, NAN])
+    assert "│" not in chart([NAN, NAN])
 
 
 def test_one_point_and_zeros_are_seen() -> None:
@@ -98,7 +98,7 @@ def test_one_point_and_zeros_are_seen() -> None:
     assert "3.5" in chart([3.5])
     zeros = chart([0, 0, 0])
     assert dots(zeros) > 0
-    assert any("0┤" in line or "0.0" in line for line in zeros.split("\n"))
+    assert any(line[1:].lstrip().startswith("0 ⠤") for line in zeros.split("\n"))
 
 
 def test_a_log_axis_says_what_it_leaves_out() -> None:
@@ -123,7 +123,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, name: str) -> None:
 def test_a_wide_name_leaves_the_frame_straight() -> None:
     two = [Series("损失🔥/loss", [0, 1, 2], [1, 2, 3.0]), Series("b", [0, 1, 2], [1.0, 2, 3.0])]
     text = line_chart(two, width=60, height=12, title="损失🔥/loss")
-    ends = {cell_len(line) for line in text.split("\n") if line.endswith(("┐", "│", "┘"))}
+    ends = {cell_len(line) for line in text.split("\n") if line.endswith(("╮", "│", "╯"))}
     assert ends == {60}
     assert "损失🔥/loss" in text
 
@@ -195,7 +195,32 @@ def test_the_second_curve_differs_without_colour() -> None:
     two = Series("b", xs, [5.0] * 40)
     plain = "\n".join(x.plain for x in draw([one, two], width=40, height=9, colour=False).lines)
     coloured = "\n".join(x.plain for x in draw([one, two], width=40, height=9).lines)
-    assert dots(plain) < dots(coloured)
+    assert 0 < dots(plain) < dots(coloured)
+    assert plain.count("o") >= 4
+    assert "o" not in coloured
+
+
+def test_a_raw_curve_lies_beneath_its_average() -> None:
+    xs = list(range(200))
+    raw = Series("y", xs, [float(x % 2) for x in xs], faint=True)
+    mean = Series("y", xs, [0.5] * 200)
+    lines = draw([raw, mean], width=60, height=9).lines
+    spans = [span.style for line in lines for span in line.spans]
+    assert "bright_black" in spans
+    assert COLOURS[0] in spans  # the colour that the curve has without smoothing
+
+
+def test_a_log_axis_names_its_decades() -> None:
+    text = chart([10.0**-i for i in range(7)], log=True, width=80)
+    assert "1e0 " in text
+    assert "1e-6" in text
+    assert "log scale" in text
+
+
+def test_the_limit_is_drawn_on_a_log_axis_too() -> None:
+    text = chart([0.001, 0.1], log=True, threshold=0.01)
+    assert "┄" in text
+    assert "0.010" in text
 
 
 def test_a_million_points_are_thinned_to_the_width() -> None:

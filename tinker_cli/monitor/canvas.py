@@ -6,6 +6,7 @@ curves differ by their dots, without Unicode by their letters. Knows nothing of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,9 @@ from tinker_cli.monitor.curves import Bounds, Series, Thinned, bounds, thin, tic
 # Okabe and Ito, "Color Universal Design" (2008): told apart by colour-blind people.
 COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00")
 ALARM, QUIET = "#d55e00", "bright_black"
-LETTERS = "*o+x#"
+LETTERS = "*o+x#"  # of curves that no colour tells apart
+MOST_DECADES = 5  # that are named on a log axis
+MARKER_EVERY = 8  # columns between two of them
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots of [row][column]
 
 
@@ -39,6 +42,7 @@ class Drawing:
     lines: list[Text]
     limits: Bounds | None = None
     bad: list[float] = field(default_factory=list)
+    curves: list[tuple[Series, Thinned]] = field(default_factory=list)
 
 
 @dataclass
@@ -80,30 +84,39 @@ def draw(
     threshold: float | None = None,
     marks: Marks | None = None,
     x_text: Callable[[float], str] = "{:.6g}".format,
+    log: bool = False,
     colour: bool = True,
     unicode: bool = True,
 ) -> Drawing:
     """A chart of exactly `height` lines, none wider than `width`; the last line is the x axis.
 
-    `x_text` writes a number of that axis.
+    `x_text` writes a number of that axis. The y axis is logarithmic if `log`.
     """
-    curves = [(one, thin(one, max(width - 6, 4))) for one in series]
+    curves = [(one, thin(one, max(width - 6, 4), log=log)) for one in series]
     bad = sorted({x for one, t in curves if not one.faint for x in t.bad})
     if not any(t.xs for _, t in curves):
         empty = [Text("no finite values")] + [Text("")] * (height - 1)
-        return Drawing(empty[:height], None, bad)
-    limits = bounds(curves, threshold=threshold)
+        return Drawing(empty[:height], None, bad, curves)
+    threshold = math.log10(threshold) if threshold and log else threshold
+    limits = bounds(curves, threshold=threshold, log=log)
     rows = max(height - 1, 1)
-    labels = _labels(limits, rows)
+    labels = _labels(limits, rows, log)
+    if len(constant := {y for _, t in curves for y in t.ys}) == 1:
+        value = constant.pop()
+        label = f"{10 ** min(value, 308):.2g}" if log else tick(value, abs(value) or 1.0)
+        labels[round((1 - limits.share(value)) * (rows - 1))] = label
     gutter = max(len(label) for label in labels.values()) + 1
     cells = _Cells(max(width - gutter, 2), rows)
     ends = (min(s.xs[0] for s in series if s.xs), max(s.xs[-1] for s in series if s.xs))
     place = _Place(cells, limits, ends, unicode)
-    for number, (one, thinned) in sorted(enumerate(curves), key=lambda item: not item[1][0].faint):
+    for one, thinned in curves:
+        if one.faint:
+            _draw_curve(place, 0, one, thinned, colour)
+    for number, (one, thinned) in enumerate(pair for pair in curves if not pair[0].faint):
         _draw_curve(place, number, one, thinned, colour)
     _draw_clipped(place, limits)
     if threshold is not None and limits.low <= threshold <= limits.high:
-        _draw_threshold(place, threshold)
+        _draw_threshold(place, threshold, 10**threshold if log else threshold)
     marks = marks or Marks()
     for number, x in enumerate(marks.resumes):
         _draw_resume(place, x, marks.words[number] if number < len(marks.words) else "")
@@ -113,7 +126,7 @@ def draw(
     ]
     axis = _axis(place, marks, bad, x_text)
     lines.append(Text(" " * gutter) + axis)
-    return Drawing(lines[:height], limits, bad)
+    return Drawing(lines[:height], limits, bad, curves)
 
 
 @dataclass(frozen=True)
@@ -150,17 +163,22 @@ class _Place:
         return self._across(x, across), self._down(y, down)
 
 
-def _labels(limits: Bounds, rows: int) -> dict[int, str]:
-    places = {0: limits.high, rows - 1: limits.low}
-    spread = limits.high - limits.low
-    middle = limits.low / 2 + limits.high / 2
-    if (
-        rows >= 5
-        and rows % 2
-        and tick(middle, spread).ljust(9, "0") == tick(middle, spread / 100).ljust(9, "0")
-    ):
-        places[rows // 2] = middle
-    return {row: tick(value, spread) for row, value in places.items()}
+def _labels(limits: Bounds, rows: int, log: bool) -> dict[int, str]:
+    """The numbers at the left by row: both ends, and what falls on whole rows between them."""
+    if log and (decades := range(math.ceil(limits.low), math.floor(limits.high) + 1))[1:]:
+        kept = decades[:: -(-len(decades) // MOST_DECADES)]
+        return {round((1 - limits.share(d)) * (rows - 1)): f"1e{d}" for d in kept}
+    parts = next((n for n in (4, 2) if rows > 2 * n and (rows - 1) % n == 0), 1)
+    found = {}
+    for i in range(parts + 1):
+        share = i / parts
+        value = limits.high * (1 - share) + limits.low * share  # no difference: it may overflow
+        row = (rows - 1) * i // parts
+        spread = (limits.high / parts) - (limits.low / parts)
+        found[row] = f"{10 ** min(value, 308):.2g}" if log else tick(value, spread)
+    if rows > 1:
+        return found
+    return {0: found[0]}
 
 
 def _draw_curve(place: _Place, number: int, one: Series, thinned: Thinned, colour: bool) -> None:
@@ -176,8 +194,12 @@ def _draw_curve(place: _Place, number: int, one: Series, thinned: Thinned, colou
         here = place.dot(x, y)
         dots.update([here] if broken or previous is None else _line(*previous, *here))
         previous = here
-    if number and not colour and not one.faint:  # dotted: a curve that no colour tells apart
-        dots = {dot for dot in dots if dot[0] % 4 < 2 and dot[1] % 2 == 0}
+    marked: dict[int, int] = {}
+    if number and not colour and place.unicode:  # dashes and letters where no colour tells apart
+        marked = {across // 2: down // 4 for across, down in sorted(dots)}
+        dots = {dot for dot in dots if dot[0] % 6 < 3}
+    if one.faint and not colour:  # the points alone, beneath the line of their average
+        dots = {place.dot(x, y) for x, y in zip(thinned.xs, thinned.ys, strict=True)}
     if not place.unicode:
         sign = "." if one.faint else LETTERS[number % len(LETTERS)]
         for across, down in dots:
@@ -189,6 +211,9 @@ def _draw_curve(place: _Place, number: int, one: Series, thinned: Thinned, colou
         patterns[cell] = patterns.get(cell, 0) | _BITS[down % 4][across % 2]
     for (row, column), bits in patterns.items():
         place.cells.put(row, column, chr(0x2800 + bits), style)
+    for column, row in marked.items():
+        if column % MARKER_EVERY == 2 * number % MARKER_EVERY:
+            place.cells.put(row, column, LETTERS[number % len(LETTERS)], style)
 
 
 def _line(x0: int, y0: int, x1: int, y1: int) -> list[tuple[int, int]]:
@@ -208,9 +233,9 @@ def _draw_clipped(place: _Place, limits: Bounds) -> None:
         place.cells.put(row, place.column(x), up if above else down, ALARM)
 
 
-def _draw_threshold(place: _Place, threshold: float) -> None:
+def _draw_threshold(place: _Place, threshold: float, value: float) -> None:
     sign, row = "┄" if place.unicode else "-", place.row(threshold)
-    word = f" {tick(threshold, abs(threshold))} "
+    word = f" {tick(value, abs(value))} "
     start = place.cells.width - len(word) - 2
     has_room = start > 8 and not "".join(place.cells.signs[row][start : start + len(word)]).strip()
     for column in range(place.cells.width):
@@ -243,11 +268,8 @@ def _axis(
     for x in marks.saves:
         if left <= x <= right:
             signs[place.column(x)] = tick_sign
-    words = [(0, x_text(left)), (width, x_text(right))]
-    for at, word in words:
-        start = at if at == 0 else width - len(word)
-        if len(word) * 2 + 2 <= width:
-            signs[start : start + len(word)] = word
+    for start, word in _x_labels(place, x_text).items():
+        signs[start : start + len(word)] = word
     for x in bad:
         column = place.column(x)
         signs[column], styles[column] = cross, ALARM
@@ -255,3 +277,20 @@ def _axis(
     for sign, style in zip(signs, styles, strict=True):
         text.append(sign, style=style)
     return text
+
+
+def _x_labels(place: _Place, x_text: Callable[[float], str]) -> dict[int, str]:
+    """The numbers along x by the column where each begins: both ends, and others that fit."""
+    width, (left, right) = place.cells.width, place.ends
+    first, last = x_text(left), x_text(right)
+    ends = ((0, first), (width - len(last), last))
+    found = {start: word for start, word in ends if 2 * len(word) + 2 <= width}
+    parts, free = 4 if width >= 60 else 2 if width >= 30 else 1, len(first) + 2
+    for i in range(1, parts):
+        x = left + (right - left) * i / parts
+        x = float(round(x)) if right - left >= 2 * parts else x
+        start, word = place.column(x), x_text(x)
+        if free <= start and start + len(word) + 2 <= width - len(last):
+            found[start] = word
+            free = start + len(word) + 2
+    return found

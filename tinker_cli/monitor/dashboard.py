@@ -6,13 +6,11 @@ terminal in `terminal`.
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from tinker_cli import console
@@ -63,26 +61,11 @@ def print_frame(facts: RunFacts, view: View | None = None) -> None:
     view = view or terminal_view()
     height = min(max(console.height() - 1, 12), LAST_FRAME_LINES)
     lines = screen_lines(facts, view, console.width(), height + 1)[:-1]
-    console.write("\n".join(line.rstrip() for line in as_text(lines, view, console.width())))
-
-
-def as_text(lines: list[Text], view: View, width: int) -> list[str]:
-    """The lines with their escape codes; none without colour."""
-    out = io.StringIO()
-    printer = Console(
-        file=out,
-        width=width,
-        force_terminal=view.colour,
-        color_system="truecolor" if view.colour else None,
-        no_color=not view.colour,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        legacy_windows=False,
+    console.write(
+        "\n".join(
+            line.rstrip() for line in terminal.as_text(lines, console.width(), colour=view.colour)
+        )
     )
-    for line in lines:
-        printer.print(line, no_wrap=True, overflow="crop", crop=True)
-    return out.getvalue().split("\n")[: len(lines)]
 
 
 @dataclass
@@ -102,7 +85,7 @@ class Painter:
             line.truncate(width, pad=True)
         anew = anew or size != self._size or len(self._there) != height
         rows = [i for i in range(height) if anew or whole[i] != self._there[i]]
-        written = as_text([whole[i] for i in rows], self.view, width)
+        written = terminal.as_text([whole[i] for i in rows], width, colour=self.view.colour)
         if rows:
             terminal.draw(dict(zip(rows, written, strict=True)), anew=anew)
         self._size, self._there = size, whole

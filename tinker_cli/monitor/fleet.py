@@ -19,7 +19,6 @@ from tinker_cli.monitor.dashboard import (
     CLOCK_SECONDS,
     LOOK_SECONDS,
     Painter,
-    as_text,
     terminal_view,
 )
 from tinker_cli.monitor.facts import RunFacts, newest
@@ -61,7 +60,7 @@ def print_fleet(facts: Sequence[RunFacts], view: View | None = None) -> None:
     """Print the rows once, on stdout."""
     view = view or terminal_view()
     width = console.width()
-    lines = as_text(fleet_lines(facts, view, width), view, width)
+    lines = terminal.as_text(fleet_lines(facts, view, width), width, colour=view.colour)
     console.write("\n".join(line.rstrip() for line in lines))
 
 

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET, Marks, draw
-from tinker_cli.monitor.curves import Series, beyond, short
+from tinker_cli.monitor.boxes import framed
+from tinker_cli.monitor.canvas import ALARM, COLOURS, LETTERS, QUIET, Marks, draw
+from tinker_cli.monitor.curves import Bounds, Series, beyond, short
 from tinker_cli.monitor.facts import RunFacts, newest
 from tinker_cli.monitor.strips import below, header
 from tinker_cli.monitor.view import View
@@ -101,7 +102,8 @@ def _panels(facts: RunFacts, view: View, width: int, room: int) -> list[Text]:
     if not chosen:
         words = "no metrics" if facts.has_ended else "waiting for the first step ..."
         height = min(room, LOWEST_PANEL)
-        return _framed(Text(" the run"), Text(""), [Text(f" {words}")], "", width, height, view)
+        body, none = [Text(f" {words}")], Text("")
+        return framed(Text(" the run "), none, body, none, width, height, unicode=view.unicode)
     columns = min(1 if width < NARROW else 2 if width < WIDE else 3, len(chosen))
     rows = max(1, min(-(-len(chosen) // columns), room // LOWEST_PANEL))
     while rows > 2 and room // rows < COMFORTABLE_PANEL:
@@ -151,7 +153,18 @@ def _panel(facts: RunFacts, view: View, spec: Spec, width: int, height: int) -> 
     if len(words) + right.cell_len + 8 > width:  # the values say more than the rest of the title
         words = words.split(" ")[0]
     title = Text(f" {words} ", style="bold")
-    return _framed(title, right, drawing.lines, "  ".join(notes), width, height, view)
+    note = Text("  ".join(notes), style=ALARM)
+    if not notes and drawing.limits is not None and spec.threshold is not None:
+        note = _far_limit(spec.threshold, drawing.limits)
+    return framed(title, right, drawing.lines, note, width, height, unicode=view.unicode)
+
+
+def _far_limit(threshold: float, limits: Bounds) -> Text:
+    """A word on a threshold that is too far from the curve to be drawn."""
+    if limits.low <= threshold <= limits.high:
+        return Text("")
+    side = "above" if threshold > limits.high else "below"
+    return Text(f"the limit, {threshold:g}, is far {side}", style=QUIET)
 
 
 def _marks(facts: RunFacts, view: View, *, with_words: bool) -> Marks:
@@ -169,46 +182,23 @@ def _x_text(axis: str) -> Callable[[float], str]:
     return {"tokens": short, "cost": "${:.2f}".format}.get(axis, "{:.6g}".format)
 
 
-def _framed(
-    title: Text, right: Text, body: list[Text], note: str, width: int, height: int, view: View
-) -> list[Text]:
-    """`body` in a frame of `width` x `height`: title at the left, newest values at the right."""
-    tl, tr, bl, br, across, down = "╭╮╰╯─│" if view.unicode else "++++-|"
-    inside = width - 2
-    title.truncate(max(inside - 1, 0))
-    right.truncate(max(inside - title.cell_len - 2, 0))
-    fill = max(inside - title.cell_len - right.cell_len - 2, 0)
-    corner = across * min(inside - title.cell_len - right.cell_len - 1, 1) + tr
-    lines = [
-        Text.assemble((tl + across, QUIET), title, (across * fill, QUIET), right, (corner, QUIET))
-    ]
-    for i in range(height - 2):
-        line = body[i].copy() if i < len(body) else Text("")
-        line.truncate(inside, pad=True)
-        lines.append(Text.assemble((down, QUIET), line, (down, QUIET)))
-    words = Text(f" {note} ", style=ALARM) if note else Text("")
-    words.truncate(max(inside - 2, 0))
-    start = bl + (across if note else "")
-    rest = across * (inside - words.cell_len - len(start) + 1) + br
-    lines.append(Text.assemble((start, QUIET), words, (rest, QUIET)))
-    return lines
-
-
 def _latest(
     found: list[tuple[str, Column]], series: list[Series], view: View, *, roomy: bool
 ) -> Text:
     """The newest value of each curve in its colour, and how the first has moved."""
     text = Text(" ")
-    numbers = [i for i, one in enumerate(series) if not one.faint]
-    for (word, column), number in zip(found, numbers, strict=False):
+    drawn = [one for one in series if not one.faint]
+    for number, (word, column) in enumerate(found):
         values = newest(column, 2 * MOVE_STEPS)
         if not values:
             continue
-        sign = "○ " if series[number].points and view.unicode else ""
-        at = f" @ {column.steps[-1]}" if series[number].points and roomy else ""
+        sign = "○ " if drawn[number].points and view.unicode else ""
+        if number and not drawn[number].points and not view.colour:
+            sign = f"{LETTERS[number % len(LETTERS)]} "
+        at = f" @ {column.steps[-1]}" if drawn[number].points and roomy else ""
         colour = COLOURS[number % len(COLOURS)]
         text.append(f"{sign}{word + ' ' if word else ''}{short(values[-1])}{at} ", style=colour)
-        if not word and not series[number].points:
+        if not word and not drawn[number].points:
             text.append(_move(values, view), style=QUIET)
         text.append(" " if roomy else "")
     text.rstrip()
@@ -265,7 +255,7 @@ def _groups_panel(facts: RunFacts, view: View, width: int, height: int) -> list[
             which = 0 if level <= good else 1 if level <= mixed else 2
             line.append(marks[which], style=colours[which])
         body.append(line)
-    return _framed(title, right, body, "", width, height, view)
+    return framed(title, right, body, Text(""), width, height, unicode=view.unicode)
 
 
 def _means(values: Sequence[float], most: int) -> list[float]:

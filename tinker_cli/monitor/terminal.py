@@ -7,12 +7,16 @@ nothing of what a frame holds.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+
+from rich.console import Console
+from rich.text import Text
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?2026l\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
@@ -46,6 +50,25 @@ def draw(lines: Mapping[int, str], *, anew: bool) -> None:
     """
     placed = "".join(f"\x1b[{row + 1};1H{line}" for row, line in lines.items())
     _write(_BEGIN + ("\x1b[2J" if anew else "") + placed + _END)
+
+
+def as_text(lines: Sequence[Text], width: int, *, colour: bool) -> list[str]:
+    """The lines with their escape codes; none without colour."""
+    out = io.StringIO()
+    printer = Console(
+        file=out,
+        width=width,
+        force_terminal=colour,
+        color_system="truecolor" if colour else None,
+        no_color=not colour,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+    )
+    for line in lines:
+        printer.print(line, no_wrap=True, overflow="crop", crop=True)
+    return out.getvalue().split("\n")[: len(lines)]
 
 
 def _write(text: str) -> None:
