@@ -6,8 +6,10 @@ builder lacks: faulty rows by line, rows without a trained token left out and co
 
 from __future__ import annotations
 
+import gc
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import chz
@@ -33,6 +35,18 @@ class Example:
     tokens: int  # before any cut
     trained: int  # tokens with weight
     truncated: bool
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No cyclic garbage collection: it would walk all the examples kept so far, again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class ExampleDataset(SupervisedDataset):
@@ -113,7 +127,7 @@ class ConversationsBuilder(ChatDatasetBuilder):
         """An example a row; raises InputFaults with `faults` and those of the rows."""
         examples: list[Example] = []
         renderers: dict[bool, Renderer] = {}
-        with progress.counting("reading data", len(rows)) as advance:
+        with progress.counting("reading data", len(rows)) as advance, _no_collection():
             for row in rows:
                 try:
                     examples.append(self._example(row, renderers))

@@ -6,6 +6,7 @@ can't be reached: a hub name is in the cache, or in a package, or the answer is 
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ def load_tokenizer(model_name: str) -> Any:
         ) from None
 
 
+@functools.cache  # the cookbook asks once a row
 def _from_folder(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
