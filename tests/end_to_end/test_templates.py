@@ -113,9 +113,25 @@ def test_a_rehearsal_tells_what_would_have_failed_late(tmp_path: Path) -> None:
     text = (folder() / "sl_chat.yaml").read_text()
     spec.write_text(text + "evaluator_builders: [./broken.py:make]\n")
     (tmp_path / "broken.py").write_text(
-        "def make():\n    async def ask(client):\n        return {}\n"
-        "    return ask\n"
+        "def make():\n    async def ask(client):\n        return {}\n    return ask\n"
     )
     done = tinker("train", "sl", str(spec), "--local", "--dry-run")
     assert done.returncode == 1
     assert "Unknown evaluator type" in done.stderr
+
+
+def test_a_step_whose_rewards_are_all_equal_is_no_end(engine: Engine, tmp_path: Path) -> None:
+    """Every advantage is 0: the run goes on, and its groups are told as all good."""
+    copied = tinker("template", "copy", "rl_prompts", str(tmp_path))
+    assert copied.returncode == 0, copied.stderr
+    (tmp_path / "even.py").write_text("def score(response, row):\n    return 1.0\n")
+    run = tmp_path / "run"
+    done = tinker(
+        *("train", "rl", str(tmp_path / "rl_prompts.yaml"), f"log_path={run}", "max_steps=2"),
+        *("dataset_builder.reward=./even.py:score", "remove_constant_reward_groups=true"),
+        *("dataset_builder.group_size=2", "eval_every=0", f"base_url={engine.url}", "--plain"),
+        TINKER_API_KEY=engine.key,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["env/all/by_group/frac_all_good"] for row in rows if "optim/lr" in row] == [1, 1]

@@ -62,6 +62,9 @@ def _check_rl(values: dict[str, Any], note: Any) -> None:
     penalty = values.get("kl_penalty_coef") or 0
     if penalty > 0 and values.get("kl_reference_config") is None:
         note("kl_penalty_coef", "needs kl_reference_config: {base_model: ...}")
+    if penalty > 0 and temperature not in (None, 1.0):
+        message = f"{temperature:g} with kl_penalty_coef: the KL is that of temperature 1"
+        note("temperature", message)
     loss, asynchronous = values.get("loss_fn"), values.get("async_config")
     async_loss = getattr(asynchronous, "loss_fn", None)
     if asynchronous is not None and async_loss and loss not in ("importance_sampling", async_loss):
