@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from html import escape
 from pathlib import Path
 
 from rich.console import Console
@@ -35,8 +36,16 @@ def save_picture(
     """
     facts, title = RunFacts(run), f"tinker watch {run.name}"
     lines = screen_lines(facts, View(), width, height)[:-1]  # a picture has no keys
+    write_picture(lines, target, kind=kind, width=width, title=title)
+
+
+def write_picture(lines: list[Text], target: Path, *, kind: str, width: int, title: str) -> None:
+    """Write lines of at most `width` columns to `target`, as `svg` or `html`, in one go.
+
+    Raises RunFailed where the file can't be written.
+    """
     svg = kind != "html"
-    text = as_svg(lines, width, THEME, title=title) if svg else _as_html(lines, width)
+    text = as_svg(lines, width, THEME, title=title) if svg else _as_html(lines, width, title)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")
@@ -45,7 +54,7 @@ def save_picture(
         raise RunFailed(f"can't write {target}: {error.strerror or error}") from error
 
 
-def _as_html(lines: list[Text], width: int) -> str:
+def _as_html(lines: list[Text], width: int, title: str) -> str:
     printer = Console(
         file=io.StringIO(),
         record=True,
@@ -59,4 +68,5 @@ def _as_html(lines: list[Text], width: int) -> str:
     )
     for line in lines:
         printer.print(line, no_wrap=True, overflow="crop", crop=True)
-    return printer.export_html(theme=THEME, inline_styles=True)
+    page = printer.export_html(theme=THEME, inline_styles=True)
+    return page.replace("<head>", f"<head>\n<title>{escape(title)}</title>", 1)

@@ -44,14 +44,14 @@ class Column:
 class Frame:
     """Rows by step. `overwritten` counts steps written again, `seams` are where that began.
 
-    `touched` is the lowest step that has changed since a reader of rows set it to None.
+    `touched` collects the steps that change, for a reader of rows that empties it; None: nobody.
     """
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     columns: dict[str, array[float]] = field(default_factory=dict)
     seams: list[int] = field(default_factory=list)
     overwritten: int = 0
-    touched: int | None = None
+    touched: set[int] | None = None
     top: int | None = None  # the highest step
     _index: dict[int, int] | None = field(default=None, repr=False)  # only where steps jump back
     _order: list[int] = field(default_factory=list, repr=False)
@@ -74,7 +74,8 @@ class Frame:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add a row, or merge it into its step; a step trained again replaces the old one."""
-        self.touched = step if self.touched is None else min(self.touched, step)
+        if self.touched is not None:
+            self.touched.add(step)
         if self.top is None or step > self.top:
             at = self._append(step)
             self._in_replay, self.top = False, step
@@ -103,8 +104,9 @@ class Frame:
 
     def extend(self, steps: Sequence[int], block: Mapping[str, array[float]]) -> None:
         """Add many rows at once: finite values, steps ascending and all above `top`."""
-        at, first = len(self.steps), steps[0]
-        self.touched = first if self.touched is None else min(self.touched, first)
+        at = len(self.steps)
+        if self.touched is not None:
+            self.touched.update(steps)
         self.steps.extend(steps)
         if self._index is not None:
             self._index.update(zip(steps, range(at, at + len(steps)), strict=True))
@@ -173,9 +175,3 @@ class Frame:
         """(step, row) by ascending step, from the `start`-th on; negative counts from the end."""
         for i in self.order()[start:]:
             yield self.steps[i], self._row(i)
-
-    def from_step(self, step: int) -> int:
-        """How many rows are of lower steps: where `rows` has to start to begin with `step`."""
-        if self._index is None:
-            return bisect_left(self.steps, step)
-        return bisect_left(self.order(), step, key=self.steps.__getitem__)

@@ -68,10 +68,16 @@ class MetricsReader:
 
     def __init__(self, path: Path):
         self.path = metrics_file(path)
+        self._marks_changes = False
         self._reset()
 
+    def mark_changes(self) -> None:
+        """Collect from now on the steps that change, in `frame.touched`."""
+        self._marks_changes = True
+        self.frame.touched = set(self.frame.steps)
+
     def _reset(self) -> None:
-        self.frame = Frame()
+        self.frame = Frame(touched=set() if self._marks_changes else None)
         self.notes = Notes()
         self._offset = 0
         self._rest = b""
