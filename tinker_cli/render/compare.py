@@ -13,7 +13,10 @@ from tinker_cli.render.shown import Message
 
 CONTEXT = 6  # tokens shown before the first difference
 AHEAD = 8  # and from it on
-THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
+THOUGHT = re.compile(
+    r"(<think>.*?)?</think>\s*|<\|channel\|>analysis<\|message\|>.*?<\|end\|><\|start\|>assistant",
+    re.DOTALL,
+)
 DATE = re.compile(r"Cutting Knowledge Date: .*?\n\n", re.DOTALL)
 LLAMA_SYSTEM = "<|start_header_id|>system<|end_header_id|>\n\n<|eot_id|>"
 
@@ -76,7 +79,7 @@ def _plain(message: Message) -> Message:
         thought = "".join(part.get("thinking", "") for part in parts)
         plain["content"] = "".join(part.get("text", "") for part in parts)
         if thought:
-            plain["reasoning_content"] = thought
+            plain["reasoning_content"] = plain["thinking"] = thought  # by the template's family
     return plain
 
 
@@ -111,17 +114,19 @@ def _is_newline(tokenizer: Any, ours: Sequence[int], theirs: Sequence[int]) -> b
 
 
 def explained(ours: str, theirs: str) -> str | None:
-    """Why two decoded forms of a conversation differ, if it is a known and harmless reason.
+    """Why two decoded forms of a conversation differ, if it is for a known reason.
 
     None if it is not known. The forms are those of the whole conversation.
     """
+    if ours.rstrip("\n") == theirs.rstrip("\n"):
+        return "the same text: the renderer ends a token where a header ends, as sampling does"
     if _tidy(ours) == _tidy(theirs):
-        return "white space around a control token"
+        return "white space at the ends of a text: one side trims it"
     ours, theirs = DATE.sub("", ours), DATE.sub("", theirs)
     if _tidy(ours.replace(LLAMA_SYSTEM, "")) == _tidy(theirs.replace(LLAMA_SYSTEM, "")):
         return "the template's preamble with a date, which the renderer leaves out"
     if _tidy(THOUGHT.sub("", ours)) == _tidy(THOUGHT.sub("", theirs)):
-        return "think blocks in history, or empty ones: each side has rules of its own"
+        return "think blocks of history, or empty ones: each side has rules of its own"
     return None
 
 
