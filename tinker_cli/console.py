@@ -54,6 +54,16 @@ def write(text: str, stream: TextIO | None = None) -> None:
         raise OutputClosed from None
 
 
+def write_piece(text: str) -> None:
+    """Write a part of a line to stdout and flush, for text that streams."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    except BrokenPipeError:
+        raise OutputClosed from None
+    flush()
+
+
 def emit(document: Any) -> None:
     """Print one JSON document on stdout."""
     write(strict_json(document, indent=2))
@@ -114,6 +124,19 @@ def _size() -> tuple[int, int]:
 def is_interactive() -> bool:
     """True if a person can be asked: stdin and stderr are terminals."""
     return _isatty(sys.stdin) and _isatty(sys.stderr)
+
+
+def is_pipe_with_data() -> bool:
+    """True if stdin is a pipe in which bytes wait."""
+    import select
+    import stat
+
+    try:
+        descriptor = sys.stdin.fileno()
+        is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+        return is_pipe and bool(select.select([descriptor], [], [], 0)[0])
+    except (OSError, ValueError, AttributeError):  # closed, or no file at all
+        return False
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:

@@ -21,7 +21,7 @@ from tinker_cli.runs.stats import smooth
 from tinker_cli.runs.status import duration
 
 KL_WARNING = 0.01  # the cookbook's advice: above it the sampler has left the learner
-PLOT_LINES = 18  # of one chart: 4 parts of y between whole rows
+PLOT_LINES = 16  # of one chart: 12 whole rows of y, so that quarters fall on rows
 DRAWN_BY_DEFAULT = 4  # panels, where no metric is named
 
 

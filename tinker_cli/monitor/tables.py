@@ -118,12 +118,32 @@ def summaries_table(runs: Sequence[Named], keys: Sequence[str], *, delta: str) -
     return table(["metric", "run", *SUMMARY[:4], delta, SUMMARY[4]], rows, words=2)
 
 
+def footer(frame: Frame, keys: Sequence[str], resumes: Sequence[int]) -> list[str]:
+    """Rows, steps, what a resume did, where values aren't numbers: a sentence each."""
+    order = frame.order()
+    parts = [f"{len(frame)} rows", f"steps {frame.steps[order[0]]} to {frame.steps[order[-1]]}"]
+    if again := [step for step in resumes if step not in frame.seams]:
+        parts.append(f"resumed at {', '.join(map(str, again[-3:]))}")
+    if frame.overwritten:
+        steps = "step" if frame.overwritten == 1 else "steps"
+        parts.append(f"{frame.overwritten} {steps} overwritten from {frame.seams[0]}")
+    there = set(all_keys(frame))
+    for key in keys:
+        if key in there and (bad := column_of(frame, key).not_finite):
+            parts.append(f"{len(bad)} NaN in {key} (step {bad[0]})")
+    return parts
+
+
 def side_by_side(runs: Sequence[Named], key: str, last: int, *, delta: str) -> list[str]:
     """A metric of several runs by step, `*` at the best of a step, each with its distance from the
-    first run's; then the best and the mean of the last tenth of each run."""
+    first run's; then the best and the mean of the last tenth of each run.
+
+    Steps that only one run has are left out if there are others: nothing stands beside them.
+    """
     aligned = align([run.frame for run in runs], key)
+    shared = [at for at, values in enumerate(aligned.values) if _how_many(values) > 1]
     rows = []
-    for at in range(max(len(aligned.steps) - last, 0), len(aligned.steps)):
+    for at in (shared or range(len(aligned.steps)))[-last:]:
         values, best = aligned.values[at], aligned.best(at)
         rows.append([str(aligned.steps[at]), *_with_distance(values, best)])
     found = [_summed(run.frame, key) for run in runs]
@@ -139,6 +159,10 @@ def side_by_side(runs: Sequence[Named], key: str, last: int, *, delta: str) -> l
     names = [runs[0].name, *(word for run in runs[1:] for word in (run.name, delta))]
     title = label(key) if label(key) == key else f"{label(key)}  {key}"
     return [f"{one_line(title)}{sense}", *table(["step", *names], rows)]
+
+
+def _how_many(values: Sequence[float | None]) -> int:
+    return sum(value is not None for value in values)
 
 
 def _with_distance(values: Sequence[float | None], best: int | None) -> list[str]:
