@@ -45,7 +45,7 @@ def of_tokens(messages: Sequence[Message], shown: Shown, lens: Lens) -> list[Fou
             found += _at(index, _end(tokens, lens, is_last=is_last))
         losses = [*_control_tokens(message, tokens, lens)]
         losses += _lost_content(message, tokens, lens)
-        if message["role"] == "assistant" and not losses:
+        if message["role"] == "assistant" and not losses and _ends_here(tokens, lens):
             losses += _round_trip(message, tokens, lens)
         found += _at(index, losses)
     return found + list(_reasoning(messages, shown, lens))
@@ -95,6 +95,12 @@ def _end(tokens: Sequence[Token], lens: Lens, *, is_last: bool) -> Iterator[Loss
         yield "end", "its end-of-turn token is not trained"
 
 
+def _ends_here(tokens: Sequence[Token], lens: Lens) -> bool:
+    """True if the answer ends as a sampled one would, so that it can be parsed as one."""
+    stops = {stop for stop in lens.renderer.get_stop_sequences() if isinstance(stop, int)}
+    return not stops or any(token.id in stops for token in tokens[-TAIL:])
+
+
 def _lost_content(message: Message, tokens: Sequence[Token], lens: Lens) -> Iterator[Loss]:
     text = written(tokens, lens)
     plain = "".join(text.split())
@@ -108,7 +114,8 @@ def _lost_content(message: Message, tokens: Sequence[Token], lens: Lens) -> Iter
             yield "lost", f"a part of type {kind!r} is not rendered"
     for call in message.get("tool_calls") or ():
         if call.function.name not in text:
-            yield "lost", f"the call of {call.function.name} is not rendered by this renderer"
+            told = "the name" if call.function.arguments in text else "the call"
+            yield "lost", f"{told} of {call.function.name} is not rendered by this renderer"
     name = message.get("name")
     if name and message["role"] != "tool" and str(name) not in text:
         yield "lost", f"its name {name!r} is not rendered by this renderer"
@@ -233,6 +240,8 @@ def _round_trip(message: Message, tokens: Sequence[Token], lens: Lens) -> Iterat
     """parse_response(render(x)) against x: text, and calls by name and arguments."""
     if pieces_hold_thoughts(message["content"]):
         return  # told as reasoning
+    if not message["content"] and not message.get("tool_calls"):
+        return  # told as empty
     from tinker_cookbook.renderers import get_text_content
 
     trained = [token for token in tokens if token.is_trained] or tokens

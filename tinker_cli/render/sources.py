@@ -232,6 +232,10 @@ def refused(row: Row, lens: Lens, error: Exception) -> InputFaults:
 def refusal(lens: Lens, error: Exception) -> str:
     """A renderer's refusal in one sentence."""
     said = " ".join(str(error).split()) or type(error).__name__
-    if "image_processor is required" in said:
-        said = "its image's tokens can't be counted: the model's image processor isn't here"
+    if "image_processor is required" in said or "image_processor is not None" in said:
+        said = (
+            "its image's tokens can't be counted: the model's image processor isn't here"
+            if takes_images(lens.name)
+            else "it writes no images"
+        )
     return f"{lens.name} refuses it: {said}"
