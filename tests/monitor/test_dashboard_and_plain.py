@@ -90,6 +90,14 @@ def test_one_look_answers_the_questions(rl: Path) -> None:
         assert words in shown, words
 
 
+def test_replies_that_were_cut_off_are_counted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", steps=3)
+    (run / "config.json").write_text('{"max_tokens": 256}')  # both replies of the step have 256
+    assert "cut off 100 %" in text(RunFacts(run), View(), 120, 40)
+    (run / "config.json").write_text('{"max_tokens": 512}')
+    assert "cut off 0 %" in text(RunFacts(run), View(), 120, 40)
+
+
 def test_time_left_is_that_of_the_recent_steps(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=20, total=30)
     rows = [{"step": i, "time/total": 100.0 if i < 10 else 2.0} for i in range(20)]

@@ -21,7 +21,7 @@ from tinker_cli.runs.events import EVENTS_NAME, read_events
 from tinker_cli.runs.frame import Column
 from tinker_cli.runs.metrics import MetricsReader
 from tinker_cli.runs.names import resolve_name
-from tinker_cli.runs.rollouts import SampleLine, newest_sample
+from tinker_cli.runs.rollouts import SampleLine, cut_off_share, newest_sample
 from tinker_cli.runs.status import Status, effective_state, read_status
 
 LOG_NAME = "trainer.log"
@@ -56,6 +56,7 @@ class RunFacts:
     checkpoint_time: float | None = None  # seconds since the epoch
     resumes: list[int] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
+    cut_off: float | None = None  # share of the newest step's replies that max_tokens ended
     log_lines: list[str] = field(default_factory=list)
     _marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     _columns: dict[str, Column] = field(default_factory=dict)
@@ -103,8 +104,9 @@ class RunFacts:
         if not self._samples_due or self.kind != "rl" or now < self._samples_next:
             return False
         self._samples_due, self._samples_next = False, now + SAMPLE_SECONDS
-        before, self.samples = self.samples, newest_sample(self.run)
-        return self.samples != before
+        before = (self.samples, self.cut_off)
+        self.samples, self.cut_off = newest_sample(self.run), cut_off_share(self.run)
+        return (self.samples, self.cut_off) != before
 
     def _read_events(self) -> None:
         self.events = read_events(self.run)

@@ -49,6 +49,7 @@ PHASES = {
     ),
 }
 REST = {"rl": "other", "sl": "train"}
+ROOM_FOR_REPLIES = 100  # columns; from it on the length of replies is beside the time by phase
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\s]+")
 
@@ -161,14 +162,28 @@ def _phases(facts: RunFacts, view: View, width: int) -> Text | None:
     if total - known > 0.005 * total:
         spent.append((REST[facts.kind], total - known))
     words = [f" {name} {100 * seconds / total:.0f} %" for name, seconds in spent]
-    room = max(min(width - sum(map(len, words)) - 10 - 2 * len(spent), 60), len(spent))
+    replies = _replies(facts, view) if width >= ROOM_FOR_REPLIES else Text("")
+    taken = sum(map(len, words)) + 10 + 2 * len(spent) + replies.cell_len
+    room = max(min(width - taken, 60), len(spent))
     line = Text.assemble((" time   ", QUIET))
     block = "█" if view.unicode else "#"
     for number, ((_, seconds), word) in enumerate(zip(spent, words, strict=True)):
         colour = COLOURS[number % len(COLOURS)]
         line.append(block * max(round(room * seconds / total), 1), style=colour)
         line.append(f"{word}  ")
+    if line.cell_len + replies.cell_len < width:
+        return _ends(line, replies, width, view)
     return _cut(line, width, view)
+
+
+def _replies(facts: RunFacts, view: View) -> Text:
+    """How long replies are, and how many of them were cut off."""
+    words = []
+    if (length := facts.last("ac_tokens_per_turn")) is not None:
+        words.append(f"tokens/turn {length:.3g}")
+    if facts.cut_off is not None:
+        words.append(f"cut off {100 * facts.cut_off:.3g} %")
+    return Text(f"{view.plain(' · ').join(words)} ", style=QUIET)
 
 
 def _alert(facts: RunFacts, view: View) -> Text:

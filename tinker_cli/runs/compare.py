@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tinker_cli.errors import RunFailed
 from tinker_cli.runs.derived import all_keys, column_of
 from tinker_cli.runs.frame import Frame
@@ -75,6 +73,8 @@ def config_differences(runs: Sequence[Path]) -> list[Difference]:
 
 
 def _read(path: Path) -> Any:
+    import yaml
+
     try:
         text = path.read_text(encoding="utf-8")
         return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)

@@ -90,7 +90,7 @@ def read_rollouts(run: Path, step: int, *, split: str = "train") -> list[Rollout
 
 def newest_sample(run: Path) -> list[SampleLine]:
     """The best and the worst logged reply of the newest step that has any."""
-    for step in reversed(logged_steps(run)[-2:]):
+    for step in itertools.islice(_newest_steps(run), 2):
         said = [rollout for rollout in read_rollouts(run, step) if rollout.text is not None]
         if not said:
             continue
@@ -99,6 +99,31 @@ def newest_sample(run: Path) -> list[SampleLine]:
         chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
         return [SampleLine(n, r.reward, r.text or "", r.truncated) for n, r in chosen]
     return []
+
+
+def cut_off_share(run: Path) -> float | None:
+    """Of the newest step's replies, the share that was as long as `max_tokens` allows.
+
+    None where the run's config or its rollouts don't tell.
+    """
+    try:
+        most = json.loads((run / "config.json").read_text(encoding="utf-8"))["max_tokens"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    for step in itertools.islice(_newest_steps(run), 2):
+        path = run / f"iteration_{step:06d}" / "train_rollout_summaries.jsonl"
+        turns = [turn for row in _rows(path) for turn in row.get("steps") or []]
+        if turns and isinstance(most, int):
+            return sum(int(turn.get("ac_len") or 0) >= most for turn in turns) / len(turns)
+    return None
+
+
+def _newest_steps(run: Path) -> Iterator[int]:
+    """The steps that have a folder, descending; looks into no more folders than are asked for."""
+    names = [m for path in run.glob("iteration_*") if (m := _ITERATION.fullmatch(path.name))]
+    for step in sorted((int(match.group(1)) for match in names), reverse=True):
+        if any((run / f"iteration_{step:06d}").glob("train_*")):
+            yield step
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
