@@ -32,6 +32,7 @@ from tinker_cli.trainer.hooks import (
 )
 from tinker_cli.trainer.journal import Journal
 from tinker_cli.trainer.prepare import Prepared, prepare_run
+from tinker_cli.trainer.reachability import watch_server
 from tinker_cli.trainer.request import LaunchRequest, refusal_to_json
 
 LOG_NAME = "trainer.log"
@@ -110,6 +111,8 @@ class Trainer:
         if self.backend.engine is not None:
             self.journal.engine_words = self.backend.engine_words()
             self.journal.engine_alive = self._engine_alive
+        elif self.backend.url is not None:
+            watch_server(self.backend.url, self.journal)
 
     def train(self) -> NoReturn:
         """Run the cookbook's loop to an end of any kind, write it down, and exit."""

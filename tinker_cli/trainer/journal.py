@@ -191,6 +191,18 @@ class Journal:
             self.event("paused", reason=reason, step=self.status.step)
             self.set(state="paused", reason=reason)
 
+    def unpaused(self, server: str) -> None:
+        """A server that was gone answers again."""
+        with self._lock:
+            if self.status.state != "paused" or server not in (self.status.reason or ""):
+                return
+            self.set(state="running", reason=None)
+        self.event("unpaused", step=self.status.step)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait so long, or until the run has ended; True if it has."""
+        return self._ended.wait(seconds)
+
     # The heartbeat.
 
     def _beat(self) -> None:
