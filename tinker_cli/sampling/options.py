@@ -19,6 +19,7 @@ class SamplingOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     num_samples: int = 1
+    max_tokens_given: bool = True  # False: as many as fit, at most max_tokens
 
     def check(self) -> None:
         """Raise InputFaults with everything that is out of range."""
