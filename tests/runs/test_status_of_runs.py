@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,28 @@ def test_full_disk_can_not_silence_the_last_status(
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_full_disk_can_not_silence_the_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No new file can be written: heartbeats, then the end, go into blocks that are there."""
+    write_status(tmp_path, live(step=1))
+    before = {path.name: path.stat().st_blocks for path in tmp_path.iterdir()}
+    real = open
+
+    def full(name: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        if mode.startswith("w"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(name))
+        return real(name, mode, *rest, **named)
+
+    monkeypatch.setattr("builtins.open", full)
+    for step in (2, 3, 4):
+        write_status(tmp_path, live(step=step))
+    write_status(tmp_path, live(step=5, state="failed", reason="the disk is full"))
+    monkeypatch.undo()
+    found = read_status(tmp_path)
+    assert found is not None
+    assert (found.step, found.state, found.reason) == (5, "failed", "the disk is full")
+    after = {path.name: path.stat().st_blocks for path in tmp_path.iterdir()}
+    assert sum(after.values()) <= sum(before.values())

@@ -102,11 +102,19 @@ def _keep_spare(run: Path) -> None:
 
 
 def _write_into_spare(run: Path, text: bytes) -> None:
-    """Overwrite the spare's bytes in place (no new block needed) and move it over the status."""
-    spare = run / SPARE_NAME
+    """Overwrite the spare's bytes in place (no new block needed) and move it over the status.
+
+    What was the status becomes the next spare: its block is enough for another.
+    """
+    spare, target = run / SPARE_NAME, run / STATUS_NAME
     with open(spare, "r+b") as file:
-        file.write(text.ljust(SPARE_BYTES, b" "))
-    os.replace(spare, run / STATUS_NAME)
+        file.write(text.ljust(os.fstat(file.fileno()).st_size, b" "))
+    previous = run / f"{SPARE_NAME}.next"
+    with contextlib.suppress(OSError):
+        os.link(target, previous)
+    os.replace(spare, target)
+    with contextlib.suppress(OSError):
+        os.replace(previous, spare)
 
 
 def process_mark(pid: int) -> str | None:
