@@ -30,6 +30,7 @@ import psutil
 
 KINDS = ("sl", "rl", "stream")
 TARGETS = ("trainer", "engine", "both")
+EARLY_KILLS = 0.15  # share of kills at a moment after the launch, whatever the run does then
 LAUNCH_SECONDS = 240.0  # a launch that takes longer is stuck
 
 COMMON = """\
@@ -167,7 +168,7 @@ def interrupted_run(
     resume: list[str] = []
     for _ in range(rng.randint(1, 3)):
         process = field_.start(field_.command(kind, name, "--plain", *resume))
-        time.sleep(rng.uniform(0.0, longest))
+        _wait_for_a_moment(field_.root / name, process, longest, rng)
         outcome.kills.append(_kill(field_.root / name, process, rng.choice(TARGETS)))
         _settle(process)
         resume = ["--resume"] if (field_.root / name / "run.json").exists() else ["--overwrite"]
@@ -178,6 +179,23 @@ def interrupted_run(
     result = field_.result(name)
     outcome.faults += compare(result, whole)
     return outcome
+
+
+def _wait_for_a_moment(
+    run: Path, launcher: subprocess.Popen[str], longest: float, rng: random.Random
+) -> None:
+    """Wait for a random moment: sometimes of the launch, mostly of the training itself."""
+    if rng.random() < EARLY_KILLS:
+        time.sleep(rng.uniform(0.0, longest))
+        return
+    while launcher.poll() is None:
+        with contextlib.suppress(OSError, ValueError):
+            status = json.loads((run / "status.json").read_text())
+            if status["state"] == "running" and psutil.pid_exists(status["pid"]):
+                break
+        time.sleep(0.02)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        launcher.wait(timeout=rng.uniform(0.0, longest))
 
 
 def compare(result: Result, whole: Result) -> list[str]:
@@ -227,11 +245,11 @@ def storm(folder: Path, kinds: list[str], runs: int, seed: int) -> list[Outcome]
     place = Field(folder)
     outcomes = []
     for kind in kinds:
-        began = time.monotonic()
         done = place.run(place.command(kind, f"{kind}-whole", "--plain"))
-        longest = time.monotonic() - began
         if done.returncode != 0:
             raise SystemExit(f"the uninterrupted {kind} run failed: {done.stderr}")
+        status = json.loads((place.root / f"{kind}-whole" / "status.json").read_text())
+        longest = float(status["ended"] - status["started"])
         whole = place.result(f"{kind}-whole")
         for number in range(runs):
             outcome = interrupted_run(place, kind, number, whole, longest=longest, rng=rng)
