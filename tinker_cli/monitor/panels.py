@@ -168,10 +168,11 @@ def _far_limit(threshold: float, limits: Bounds) -> Text:
 
 
 def _marks(facts: RunFacts, view: View, *, with_words: bool) -> Marks:
+    resumes = sorted({*facts.resumes, *facts.reader.frame.seams})
     return Marks(
-        facts.along(view.x, facts.resumes),
+        facts.along(view.x, resumes),
         facts.along(view.x, facts.checkpoints),
-        [f"resumed @ {step}" for step in facts.resumes] if with_words else (),
+        [f"resumed @ {step}" for step in resumes] if with_words else (),
     )
 
 
