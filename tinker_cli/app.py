@@ -9,6 +9,7 @@ code in `main`, and nowhere else. This module knows nothing of runs, specs or mo
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ SDK_COMMANDS = (
 )
 _OWN = {entry.name: entry for entries in GROUPS.values() for entry in entries}
 _SDK = {entry.name: entry for entry in SDK_COMMANDS}
+_EXAMPLES = re.compile(r"\n\n((?:[ ]*(?:tinker|cat|printf) [^\n]*(?:\n(?!\n))?)+)")
 _SDK_FORMAT_OPTIONS = ("-f", "--format")
 
 
@@ -93,6 +95,9 @@ class CommandTable(TyperGroup):
         module = import_module(f"tinker_cli.commands.{cmd_name}")
         command = typer.main.get_command(module.app)
         command.name = cmd_name
+        _keep_examples(command)
+        if ctx.resilient_parsing:
+            import_module("tinker_cli.commands.completing").attach(command)
         return command
 
     def resolve_command(
@@ -112,6 +117,13 @@ class CommandTable(TyperGroup):
 
 def _placeholder(entry: Entry) -> click.Command:
     return TyperCommand(name=entry.name, help=entry.summary, rich_markup_mode=None)
+
+
+def _keep_examples(command: click.Command) -> None:
+    """Leave the examples in a help text as lines: no wrapping, so that they can be pasted."""
+    for each in (command, *getattr(command, "commands", {}).values()):
+        if each.help:
+            each.help = _EXAMPLES.sub(lambda block: f"\n\n\b\n{block.group(1)}", each.help)
 
 
 def _completing(name: str) -> bool:

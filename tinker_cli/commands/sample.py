@@ -13,7 +13,6 @@ import typer
 
 from tinker_cli import console
 from tinker_cli.commands import sample_views
-from tinker_cli.commands.completing import complete_renderer, complete_run
 from tinker_cli.errors import InputFaults, RunFailed, UsageError
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ def sample(
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(
-            "--run", metavar="RUN", help="Name, directory, -.", autocompletion=complete_run
-        ),
+        typer.Option("--run", metavar="RUN", help="Name, directory, -."),
     ] = None,
     checkpoint: Annotated[
         list[str] | None,
@@ -63,12 +60,7 @@ def sample(
     ] = None,
     renderer: Annotated[
         str | None,
-        typer.Option(
-            "--renderer",
-            metavar="NAME",
-            help="Not the run's own.",
-            autocompletion=complete_renderer,
-        ),
+        typer.Option("--renderer", metavar="NAME", help="Not the run's own."),
     ] = None,
     bare: Annotated[
         bool, typer.Option("--bare", help="Without what the run puts around prompts.")
