@@ -96,7 +96,7 @@ def test_fast_steps_are_given_two_minutes(tmp_path: Path) -> None:
     fast = live(last_step_at=1000.0, step_seconds=0.1)
     assert effective_state(tmp_path, fast, now=1119.0)[0] == "running"
     state, note = effective_state(tmp_path, fast, now=1121.0)
-    assert (state, note) == ("stalled", "no step for 2 min")
+    assert (state, note) == ("stalled", "no step for 2 min 1 s")
 
 
 def test_paused_run_is_paused_not_stalled(tmp_path: Path) -> None:
@@ -141,7 +141,16 @@ def test_full_disk_can_not_silence_the_last_status(
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "0 s"), (99, "99 s"), (120, "2 min"), (4320, "72 min"), (7320, "2 h 2 min"), (3e5, "3 d")],
+    [
+        (0, "0 s"),
+        (99, "99 s"),
+        (103, "1 min 43 s"),
+        (120, "2 min"),
+        (601, "10 min"),
+        (4320, "72 min"),
+        (7320, "2 h 2 min"),
+        (3e5, "3 d"),
+    ],
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words

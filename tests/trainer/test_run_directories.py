@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from tinker_cli.runs.describe import RunDescription, write_run_json
 from tinker_cli.runs.lock import acquire_lock
 from tinker_cli.runs.status import Status, write_status
 from tinker_cli.trainer.rundir import prepare_directory
+
+NOBODY = 65534
 
 
 def finished_run(path: Path, step: int = 10) -> Path:
@@ -91,11 +96,24 @@ def test_directory_that_can_not_be_made_is_said(tmp_path: Path) -> None:
         prepare_directory(tmp_path / "file" / "below", "fresh", total_steps=5)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_read_only_place_is_said(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="Permission"):
-        prepare_directory(tmp_path / "run", "fresh", total_steps=5)
+@contextlib.contextmanager
+def no_superuser() -> Iterator[None]:
+    """Be somebody whom permissions bind: root may write anywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_read_only_place_is_said() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # a parent that anybody may enter
+        Path(name).chmod(0o555)
+        with no_superuser(), pytest.raises(UsageError, match="Permission"):
+            prepare_directory(Path(name) / "run", "fresh", total_steps=5)
 
 
 def test_directory_with_hidden_files_only_is_free(tmp_path: Path) -> None:

@@ -187,10 +187,12 @@ def _crash_note(status: Status) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`seconds` as a person says it: 40 s, 6 min, 1 h 12 min, 3 d."""
+    """`seconds` as a person says it: 40 s, 1 min 43 s, 6 min, 1 h 12 min, 3 d."""
     if seconds < 100:
         return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 5:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     if minutes < 100:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)

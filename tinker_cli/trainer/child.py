@@ -28,7 +28,7 @@ from tinker_cli.trainer.hooks import (
     Hooks,
     StopRun,
     quiet_pricing,
-    tolerate_missing_git,
+    safe_code_diff,
 )
 from tinker_cli.trainer.journal import Journal
 from tinker_cli.trainer.prepare import Prepared, prepare_run
@@ -135,7 +135,7 @@ class Trainer:
         self.journal.count_steps(lambda batches: total_steps(config, batches))
         if spec.is_local:
             quiet_pricing()
-        tolerate_missing_git()
+        safe_code_diff()
         synchronous = getattr(config, "async_config", None) is None
         hooks = Hooks(
             spec.kind,

@@ -17,6 +17,7 @@ from inspect import isawaitable
 from typing import Any, Protocol
 
 from tinker_cli.trainer.saves import CheckpointLedger, SaveControl, make_manager_class
+from tinker_cli.trainer.secrets import without_secrets
 
 TRAINING_ROW_KEYS = ("progress/batch", "training_client/step", "train_mean_nll")
 
@@ -257,11 +258,21 @@ def quiet_pricing() -> None:
         cost_estimation._pricing_fetched = True
 
 
-def tolerate_missing_git() -> None:
-    """Let a machine without git write a note instead of `code.diff`; the cookbook would die."""
+def safe_code_diff() -> None:
+    """Keep secrets of uncommitted files out of `code.diff`; do without git where there is none.
+
+    The cookbook writes the whole difference of the repository that it is installed in, which may
+    be the user's own, and dies on a machine without git.
+    """
     import shutil
 
     from tinker_cookbook.utils import ml_log
 
-    if shutil.which("git") is None:
-        ml_log.code_state = lambda *_args, **_kwargs: "(no git on this machine)\n"
+    original = ml_log.code_state
+
+    def code_state(*arguments: Any, **named: Any) -> str:
+        if shutil.which("git") is None:
+            return "(no git on this machine)\n"
+        return without_secrets(original(*arguments, **named))
+
+    ml_log.code_state = code_state
