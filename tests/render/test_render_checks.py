@@ -65,7 +65,8 @@ FAULTS: list[tuple[str, list[Any], dict[str, Any], list[tuple[str, int | None]]]
     ("reasoning refused", [USER, {**ANSWER, "content": "<think>hm</think>4"}],
      {"renderer": "qwen3_disable_thinking"}, [("reasoning", 1)]),
     ("reasoning as text in history",
-     [USER, {**ANSWER, "content": "<think>hm</think>4"}, USER, ANSWER], {"renderer": "qwen3"}, [("reasoning", 1)]),
+     [USER, {**ANSWER, "content": "<think>hm</think>4"}, USER, ANSWER],
+     {"renderer": "qwen3"}, [("reasoning", 1)]),
     ("only the end of a think block", [USER, {**ANSWER, "content": "4.\n</think>\n\nFour"}],
      {"renderer": "qwen3"}, [("reasoning", 1)]),
     ("unknown part", [{**USER, "content": [{"type": "input_text", "text": "x"}]}, ANSWER], {},
@@ -183,7 +184,7 @@ def test_a_clean_file_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(["render", str(path), "--model", "tiny", "--check"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "1 conversations, nothing lost" in captured.err
+    assert "1 conversation, nothing lost" in captured.err
 
 
 def test_mixed_forms_in_one_file_are_told(

@@ -280,9 +280,15 @@ def _check(rows: Iterable[Row | Fault], maker: LensMaker, as_json: bool) -> int:
     if not looked:
         raise UsageError("there are no conversations to check")
     if found:
-        raise CheckFailed(f"{found} problems in {faulty} of {looked} conversations")
-    console.say(f"{looked:,} conversations, nothing lost")
+        raise CheckFailed(
+            f"{_many(found, 'problem')} in {faulty:,} of {_many(looked, 'conversation')}"
+        )
+    console.say(f"{_many(looked, 'conversation')}, nothing lost")
     return 0
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _tell(problem: Problem, as_json: bool) -> None:
@@ -337,8 +343,9 @@ def _of_datums(
         for problem in problems:
             _tell(problem, form.as_json)
         if problems:
-            raise CheckFailed(f"{len(problems)} problems in {looked} examples")
-        console.say(f"{looked:,} examples: each has trained tokens; their messages can't be seen")
+            raise CheckFailed(f"{_many(len(problems), 'problem')} in {_many(looked, 'example')}")
+        told = "trained tokens in each; the messages of this dataset can't be seen"
+        console.say(f"{_many(looked, 'example')}, {told}")
         return 0
     if form.generation or form.diff_hf:
         raise UsageError("this spec's dataset gives tokens, not messages, to render")

@@ -176,8 +176,10 @@ def _written_otherwise(messages: Sequence[Message], shown: Shown, lens: Lens) ->
     except Exception:  # then only the text form renders, and nothing can be told of it
         return
     for index in inline:
-        one = written(shown.of_message(index), lens)
-        two = written(other.of_message(index), lens)
+        one, two = (
+            written([token for token in each.tokens if token.message == index], lens)
+            for each in (shown, other)
+        )
         if one.split() != two.split():
             yield index
 

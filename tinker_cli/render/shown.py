@@ -139,8 +139,11 @@ class Lens:
         return {}
 
     def _cut(self, tokens: tuple[Token, ...]) -> Shown:
-        kept = tokens if self.max_length is None else tokens[: self.max_length]
-        return Shown(kept, len(tokens))
+        """As the cookbook cuts: an image that is not whole goes, and no image stands at the end."""
+        end = len(tokens) if self.max_length is None else min(self.max_length, len(tokens))
+        while end and tokens[end - 1].id is None:
+            end -= 1
+        return Shown(tokens[:end], len(tokens))
 
     def _tokens(
         self, pieces: Iterator[tuple[Any, _Heard | None]], weights: Sequence[float]

@@ -118,16 +118,30 @@ def _image_processor(renderer: str, source: str) -> Any:
     """The model's image processor; None if the renderer has no images or it isn't here."""
     if not takes_images(renderer):
         return None
-    folder = Path(source).expanduser()
+    place = str(Path(source).expanduser())
     try:
-        if folder.is_dir():
-            from transformers import AutoImageProcessor
+        return _from_transformers(place)
+    except ImportError:  # torchvision is not installed: count with the processor that needs none
+        return _without_torchvision(place)
+    except (OSError, ValueError, KeyError):
+        return None
 
-            return AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
-        from tinker_cookbook.image_processing_utils import get_image_processor
 
-        return get_image_processor(source)
-    except (OSError, ValueError, KeyError, ImportError):
+def _from_transformers(place: str) -> Any:
+    from transformers import AutoImageProcessor
+
+    return AutoImageProcessor.from_pretrained(place, trust_remote_code=False)
+
+
+def _without_torchvision(place: str) -> Any:
+    """Qwen's image processor in its plain form, which counts the same tokens; None for others."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    try:
+        kind = Qwen2VLImageProcessorPil.get_image_processor_dict(place)[0]["image_processor_type"]
+        named = str(kind).startswith(("Qwen2VL", "Qwen3VL"))
+        return Qwen2VLImageProcessorPil.from_pretrained(place) if named else None
+    except (OSError, ValueError, KeyError):
         return None
 
 
