@@ -256,6 +256,14 @@ def test_q_leaves_the_screen_and_puts_the_terminal_back(tmp_path: Path) -> None:
         assert b"\x1b[?1049l" in rest
 
 
+def test_keys_typed_in_one_go_all_count(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", steps=30, total=60)
+    with on_a_terminal(run) as (_, terminal):
+        read_until(terminal, b"\x1b[?2026l")
+        os.write(terminal, b"++\x1b[Ax")
+        read_until(terminal, b"x axis: time   +/- smoothing (0.8)")
+
+
 def test_a_new_row_is_on_the_screen_at_once(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=30, total=60)
     with on_a_terminal(run) as (_, terminal):

@@ -7,7 +7,7 @@ curves differ by their dots, without Unicode by their letters. Knows nothing of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 from rich.text import Text
@@ -268,7 +268,8 @@ def _axis(
     for x in marks.saves:
         if left <= x <= right:
             signs[place.column(x)] = tick_sign
-    for start, word in _x_labels(place, x_text).items():
+    crossed = {place.column(x) for x in bad}
+    for start, word in _x_labels(place, x_text, crossed).items():
         signs[start : start + len(word)] = word
     for x in bad:
         column = place.column(x)
@@ -279,8 +280,11 @@ def _axis(
     return text
 
 
-def _x_labels(place: _Place, x_text: Callable[[float], str]) -> dict[int, str]:
-    """The numbers along x by the column where each begins: both ends, and others that fit."""
+def _x_labels(place: _Place, x_text: Callable[[float], str], crossed: Set[int]) -> dict[int, str]:
+    """The numbers along x by the column where each begins: both ends, and others that fit.
+
+    `crossed` are the columns of the crosses that will be put over them.
+    """
     width, (left, right) = place.cells.width, place.ends
     first, last = x_text(left), x_text(right)
     ends = ((0, first), (width - len(last), last))
@@ -290,7 +294,8 @@ def _x_labels(place: _Place, x_text: Callable[[float], str]) -> dict[int, str]:
         x = left + (right - left) * i / parts
         x = float(round(x)) if right - left >= 2 * parts else x
         start, word = place.column(x), x_text(x)
-        if free <= start and start + len(word) + 2 <= width - len(last):
+        fits = free <= start and start + len(word) + 2 <= width - len(last)
+        if fits and crossed.isdisjoint(range(start, start + len(word))):
             found[start] = word
             free = start + len(word) + 2
     return found

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL
+)  # arrows, Alt-x and the like
 
 
 @contextmanager
@@ -32,12 +37,19 @@ class Keyboard:
 
     def __init__(self, descriptor: int | None):
         self._descriptor = descriptor
+        self._typed = ""  # and not yet handed out
 
     def press(self, seconds: float) -> str:
-        """The next key within `seconds`, or the empty string."""
+        """The next key within `seconds`, or the empty string; keys that send sequences are none."""
+        if not self._typed and self._wait(seconds):
+            assert self._descriptor is not None
+            typed = os.read(self._descriptor, 1024).decode("utf-8", "replace")
+            self._typed = _SEQUENCE.sub("", typed)
+        key, self._typed = self._typed[:1], self._typed[1:]
+        return key
+
+    def _wait(self, seconds: float) -> bool:
         if self._descriptor is None:
             select.select([], [], [], seconds)
-            return ""
-        if not select.select([self._descriptor], [], [], seconds)[0]:
-            return ""
-        return os.read(self._descriptor, 8).decode("utf-8", "replace")[:1]
+            return False
+        return bool(select.select([self._descriptor], [], [], seconds)[0])
