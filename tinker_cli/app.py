@@ -210,6 +210,10 @@ def _is_for_sdk(arguments: list[str]) -> bool:
 
 def _run_sdk(arguments: list[str]) -> int:
     """Run the SDK's own command line on `arguments` as they are, and return its exit code."""
+    if _asks_service(arguments):
+        from tinker_cli.trainer.service import check_key
+
+        check_key("tinker serve is a server on this machine")
     from tinker.cli.__main__ import main_cli
     from tinker.cli.exceptions import TinkerCliError
 
@@ -222,6 +226,17 @@ def _run_sdk(arguments: list[str]) -> int:
         return int(error.exit_code)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def _asks_service(arguments: list[str]) -> bool:
+    """True for a command of the SDK that does nothing without a key."""
+    names = [word for word in arguments if word in _SDK]
+    return (
+        bool(names)
+        and names[0] not in ("auth", "version")
+        and not {"--help", "-h"} & set(arguments)
+        and arguments[-1] not in _SDK
+    )
 
 
 def _tell(error: TinkerError, as_json: bool) -> None:

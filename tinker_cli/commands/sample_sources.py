@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from tinker_cli import console
@@ -150,8 +151,9 @@ def _of_path(path: str, *, local: bool, url: str | None) -> Source:
 
 
 def _of_service(path: str, url: str | None) -> Source:
-    from tinker_cli.trainer.service import check_service
+    from tinker_cli.trainer.service import check_key, check_service
 
+    check_key()
     check_service(url)
     import tinker
 
@@ -184,6 +186,7 @@ class Connection:
                 loading = pool.submit(_load_tokenizer, source.model)
             self._tokenizer = loading.result()
         self._renderer = self._find_renderer(renderer)
+        self._lock = RLock()
         import tinker
 
         self._service = tinker.ServiceClient(base_url=self._url)
@@ -228,7 +231,9 @@ class Connection:
             client = client.result() if hasattr(client, "result") else client
         except (tinker.APIStatusError, tinker.RequestFailedError) as error:
             raise RunFailed(f"{name} can't be sampled: {said(error)}") from None
-        return Asker(client, self._tokenizer, self._renderer, self._options, self._context)
+        return Asker(
+            client, self._tokenizer, self._renderer, self._options, self._context, self._lock
+        )
 
 
 def _load_tokenizer(model: str) -> Any:
@@ -262,8 +267,9 @@ def _context(url: str | None, model: str) -> int | None:
 def _serve(stack: ExitStack, source: Source) -> str | None:
     """The server's URL: an engine of our own for what is local, else the service's."""
     if not source.is_local:
-        from tinker_cli.trainer.service import check_service
+        from tinker_cli.trainer.service import check_key, check_service
 
+        check_key()  # before anything heavy is loaded
         return check_service(source.base_url)
     from tinker_cli.engine import start_engine
 

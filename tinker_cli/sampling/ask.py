@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
 
 from tinker_cli.errors import UsageError
@@ -50,15 +51,19 @@ class Asker:
     renderer: Any | None
     options: SamplingOptions
     context: int | None = None
+    lock: RLock = field(
+        default_factory=RLock, compare=False
+    )  # of the tokenizer: it can't be shared
 
     def prompt_tokens(self, prompt: Prompt) -> Any:
         """The tokens that the model will see, as a ModelInput."""
         import tinker
 
-        if self.renderer is None:
-            text = str(prompt.messages[-1]["content"])
-            return tinker.types.ModelInput.from_ints(self.tokenizer.encode(text))
-        return self.renderer.build_generation_prompt(list(prompt.messages))
+        with self.lock:
+            if self.renderer is None:
+                text = str(prompt.messages[-1]["content"])
+                return tinker.types.ModelInput.from_ints(self.tokenizer.encode(text))
+            return self.renderer.build_generation_prompt(list(prompt.messages))
 
     def stop(self) -> list[str] | list[int] | None:
         """What ends an answer on the server: the renderer's stops, and the user's own.
@@ -71,7 +76,8 @@ class Asker:
         stops = list(self.renderer.get_stop_sequences())
         if not own:
             return stops
-        return [*own, *(s if isinstance(s, str) else self.tokenizer.decode([s]) for s in stops)]
+        with self.lock:
+            return [*own, *(s if isinstance(s, str) else self.tokenizer.decode([s]) for s in stops)]
 
     def ask(self, prompt: Prompt) -> Future[list[Answer]]:
         """Send a prompt; UsageError if it can't fit. The future holds `num_samples` answers."""
@@ -159,10 +165,6 @@ class Asker:
         _future(self.client.compute_logprobs(shown)).add_done_callback(land)
         return scored
 
-    def with_options(self, options: SamplingOptions) -> Asker:
-        """The same model with other settings."""
-        return replace(self, options=options)
-
     def _sample(self, shown: Any, max_tokens: int, seed: int | None, count: int) -> Any:
         import tinker
 
@@ -193,8 +195,10 @@ class Asker:
     def _answer(self, sequence: Any) -> Answer:
         tokens = tuple(int(token) for token in sequence.tokens)
         logprobs = sequence.logprobs
+        with self.lock:
+            text = self._text(tokens)
         return Answer(
-            text=self._text(tokens),
+            text=text,
             tokens=tokens,
             stop_reason=str(sequence.stop_reason),
             logprobs=None if logprobs is None else tuple(float(value) for value in logprobs),

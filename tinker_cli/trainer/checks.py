@@ -30,6 +30,8 @@ LOCAL_ENVIRONMENT = {
 }
 _LOCAL_LINE = re.compile(r"^\s*base_url\s*:\s*['\"]?local['\"]?\s*(#.*)?$", re.MULTILINE)
 
+_MAY_BE_LOCAL = re.compile(r"base_url|extends|\$\{|\blocal\b")
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -154,6 +156,17 @@ def looks_local(path: Path, request: LaunchRequest) -> bool:
         return _LOCAL_LINE.search(path.read_text(encoding="utf-8", errors="replace")) is not None
     except OSError:
         return False
+
+
+def looks_hosted(path: Path, request: LaunchRequest) -> bool:
+    """True if the run will surely be on the service, known before the spec is read."""
+    if request.local:
+        return False
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return not any(_MAY_BE_LOCAL.search(words) for words in (text, *request.overrides))
 
 
 def _check_budget(request: LaunchRequest, spec: Spec) -> None:

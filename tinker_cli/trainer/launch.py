@@ -17,7 +17,9 @@ from typing import IO
 
 from tinker_cli.errors import RunFailed, TinkerError
 from tinker_cli.runs.status import Status, effective_state, end_code, read_status
+from tinker_cli.trainer.checks import looks_hosted
 from tinker_cli.trainer.request import Answer, LaunchRequest, read_answer
+from tinker_cli.trainer.service import check_key
 
 POLL_SECONDS = 0.1
 
@@ -37,6 +39,8 @@ def launch(request: LaunchRequest) -> Launched:
     Raises what the child refused with (InputFaults, UsageError, ServiceError): nothing was started
     then. An interrupt while the child still checks ends the child.
     """
+    if looks_hosted(Path(request.spec), request):
+        check_key()  # said at once, not after seconds of imports
     with tempfile.TemporaryFile("w+", errors="replace") as noise:
         child = _spawn(request, noise)
         try:

@@ -31,13 +31,16 @@ def check_service(base_url: str | None) -> str:
     return url
 
 
-def check_key() -> str | None:
-    """Return the key in TINKER_API_KEY, None if another credential stands in for it."""
+def check_key(locally: str = "--local stays on this machine") -> str | None:
+    """Return the key in TINKER_API_KEY, None if another credential stands in for it.
+
+    `locally` says how to do the same without a key.
+    """
     key = os.environ.get("TINKER_API_KEY")
     if not key and not _has_other_credentials():
         raise ServiceError(
-            "no key for the Tinker service: TINKER_API_KEY is not set",
-            hint="set it (or tinker auth login), or use --local to stay on this machine",
+            "no key for the Tinker service: tinker auth login gets one, or set TINKER_API_KEY;"
+            f" {locally}"
         )
     if key and not key.startswith(("tml-", "eyJ")):
         raise ServiceError(
