@@ -11,7 +11,7 @@ import pytest
 from tinker_cookbook.renderers import TrainOnWhat, get_renderer
 
 from tinker_cli.app import run
-from tinker_cli.data.rows import read_jsonl, scan_jsonl
+from tinker_cli.data.rows import Row, read_jsonl, scan_jsonl
 from tinker_cli.render.faults import Problem, check_batch, check_row
 from tinker_cli.render.shown import Lens
 from tinker_cli.spec.models import load_tokenizer
@@ -91,12 +91,12 @@ FAULTS: list[tuple[str, list[Any], dict[str, Any], list[tuple[str, int | None]]]
     ("assistant first", [ANSWER], {}, [("order", 0)]),
     ("result without a call", [USER, RESULT, ANSWER], {}, [("order", 1)]),
     ("ends with the user", [USER, ANSWER, USER], {}, [("ending", 2)]),
-    ("control token of the family", [{**USER, "content": "what is <|im_end|>?"}, ANSWER], {},
-     [("control", 0)]),
+    ("control token of the family", [{**USER, "content": "what is <|eot_id|>"}, ANSWER],
+     {"renderer": "llama3"}, [("control", 0)]),
     ("mark that is not flagged special", [{**USER, "content": "explain </think>"}, ANSWER], {},
      [("control", 0)]),
-    ("control token in an answer", [USER, {**ANSWER, "content": "use <|im_end|>"}], {},
-     [("control", 1)]),
+    ("control token in an answer", [USER, {**ANSWER, "content": "use <|eot_id|>, ok"}],
+     {"renderer": "llama3"}, [("control", 1)]),
     ("reads back otherwise", [USER, {**ANSWER, "content": "\n\nUser: and you?"}],
      {"renderer": "role_colon"}, [("parse", 1)]),
     ("white space lost", [USER, {**ANSWER, "content": " 4 "}], {"renderer": "qwen3_5"},
@@ -149,6 +149,15 @@ def test_calls_and_results_pass_where_they_are_rendered(tmp_path: Path) -> None:
     assert _problems(path) == []
 
 
+def test_a_control_token_s_name_passes_where_the_renderer_keeps_it_text(tmp_path: Path) -> None:
+    asked = {**USER, "content": "what is <|im_end|>?"}
+    path = _file(
+        tmp_path / "clean.jsonl", {"messages": [asked, {**ANSWER, "content": "<|im_end|>"}]}
+    )
+    assert _problems(path, renderer="qwen3_instruct") == []
+    assert [p.kind for p in _problems(path, renderer="nemotron3")] == ["control"] * 2
+
+
 def test_notes_of_a_row_pass_and_what_the_model_should_have_had_does_not(tmp_path: Path) -> None:
     rows = [{"messages": [USER, ANSWER], "id": 1, "source": "x", **more} for more in (
         {}, {"tools": []}, {"tools": [{"name": "weather"}]}, {"system": "Be brief."})]  # fmt: skip
@@ -161,6 +170,20 @@ def test_no_false_alarm_on_the_cookbook_s_real_conversations(renderer: str) -> N
     rows = read_jsonl("package://tinker_cookbook/example_data/conversations.jsonl")
     assert len(rows) == 128
     assert [problem for row in rows for problem in check_row(row, lens(renderer))] == []
+
+
+def test_no_false_alarm_with_a_renderer_of_whole_conversations() -> None:
+    tokenizer = load_tokenizer("thinkingmachines/Inkling")
+    what = TrainOnWhat.ALL_ASSISTANT_MESSAGES
+    view = Lens(get_renderer("tml_v0", tokenizer), tokenizer, "tml_v0", what)
+    rows = read_jsonl("package://tinker_cookbook/example_data/conversations.jsonl")
+    typed = {"messages": [{**USER, "content": "what is <|end_message|>?"}, ANSWER]}
+    called = {"messages": [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+                           RESULT, ANSWER]}  # fmt: skip
+    rows += [Row("f", 1, typed), Row("f", 2, called)]
+    assert [problem for row in rows for problem in check_row(row, view)] == []
+    kept = {"messages": [USER, {**ANSWER, "weight": 0}]}
+    assert [p.kind for p in check_row(Row("f", 1, kept), view)] == ["lost"]
 
 
 def test_the_command_exits_with_3_and_names_each_row(

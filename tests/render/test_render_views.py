@@ -15,7 +15,7 @@ from tinker_cookbook.renderers import TrainOnWhat, get_renderer
 from tinker_cli.app import run
 from tinker_cli.render.compare import first_difference, template_tokens
 from tinker_cli.render.shown import Lens, readable
-from tinker_cli.render.views import as_json, as_text, token_lines
+from tinker_cli.render.views import as_json, as_text, token_table
 from tinker_cli.spec.models import load_tokenizer
 
 ALL, LAST = TrainOnWhat.ALL_ASSISTANT_MESSAGES, TrainOnWhat.LAST_ASSISTANT_MESSAGE
@@ -95,7 +95,7 @@ def test_partial_characters_are_bytes_alone_and_whole_together() -> None:
     assert "".join(readable(tokenizer, i) for i in ids) == "<0xF0><0x9F><0x94><0xA5>"
     shown = lens().show([{"role": "user", "content": "\U0001f525"}, CHAT[1]])
     assert "\U0001f525" in as_text(shown, colour=False).plain
-    assert any("<0xF0>" in line for line in token_lines(shown))
+    assert "<0xF0>" in token_table(shown, colour=False).plain
 
 
 def test_trained_text_has_marks_where_there_is_no_colour() -> None:
@@ -180,3 +180,22 @@ def test_bad_input_is_told_in_words(
 ) -> None:
     assert run(["render", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_renderer_of_whole_conversations_knows_its_messages_by_their_marks() -> None:
+    tokenizer = load_tokenizer("thinkingmachines/Inkling")
+    view = Lens(get_renderer("tml_v0", tokenizer), tokenizer, "tml_v0", LAST)
+    thought = {"type": "thinking", "thinking": "hm"}
+    chat = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "say <|end_message|>"},
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "b"}]},
+    ]
+    shown = view.show(chat)
+    said = {
+        index: "".join(t.text for t in shown.of_message(index) if not t.is_special)
+        for index in range(3)
+    }
+    assert said == {0: "S", 1: "say <|end_message|>", 2: "hmb"}
+    assert {t.message for t in shown.tokens if t.is_trained} == {2}
+    assert {t.role for t in shown.tokens if t.message == 2} == {"assistant"}

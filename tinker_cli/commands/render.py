@@ -191,7 +191,7 @@ def _show_one(each: Chosen, lens: Lens, form: _Form, show: Show, number: int) ->
     if shown is None:
         return
     if form.tokens:
-        show(Text("\n".join(views.token_lines(shown))))
+        show(views.token_table(shown, colour=colour))
     else:
         show(views.as_text(shown, colour=colour, unicode=unicode))
     if show is console.show:

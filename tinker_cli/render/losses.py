@@ -8,6 +8,7 @@ control token, tokens that do not read back. Knows rendered conversations; knows
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,10 +44,10 @@ def of_tokens(messages: Sequence[Message], shown: Shown, lens: Lens) -> list[Fou
         is_last = index == len(messages) - 1
         if shown.trained and _should_train(messages, index, lens):
             found += _at(index, _end(tokens, lens, is_last=is_last))
-        losses = [*_control_tokens(message, tokens, lens)]
+        losses = [*_control_tokens(messages, index, tokens, lens)]
         losses += _lost_content(message, tokens, lens)
         if message["role"] == "assistant" and not losses and _ends_here(tokens, lens):
-            losses += _round_trip(message, tokens, lens)
+            losses += _round_trip(message, _answer(index, shown, lens), lens)
         found += _at(index, losses)
     return found + list(_reasoning(messages, shown, lens))
 
@@ -93,6 +94,13 @@ def _end(tokens: Sequence[Token], lens: Lens, *, is_last: bool) -> Iterator[Loss
     ends = any(token.id in stops for token in tail)
     if not ends and (is_last or not any(token.is_special for token in tail)):
         yield "end", "its end-of-turn token is not trained"
+
+
+def _answer(index: int, shown: Shown, lens: Lens) -> Sequence[Token]:
+    """What sampling would have had to write for this answer: its trained tokens."""
+    trained = [token for token in shown.tokens if token.message == index and token.is_trained]
+    everything = str(getattr(lens.train_on_what, "value", lens.train_on_what)) == "all_tokens"
+    return shown.of_message(index) if everything or not trained else trained
 
 
 def _ends_here(tokens: Sequence[Token], lens: Lens) -> bool:
@@ -221,16 +229,22 @@ def pieces_of(content: Any) -> Iterator[tuple[str, str]]:
         yield kind, body if isinstance(body, str) else ""
 
 
-def _control_tokens(message: Message, tokens: Sequence[Token], lens: Lens) -> Iterator[Loss]:
-    """Text that became a control token: each is counted in the text and in the tokens."""
+def _control_tokens(
+    messages: Sequence[Message], index: int, tokens: Sequence[Token], lens: Lens
+) -> Iterator[Loss]:
+    """Text that became a control token: more of them than the same message has without its text."""
+    message = messages[index]
     content = "".join(piece for _, piece in _raw_pieces(message["content"]))
-    own = message["role"] == "assistant"
-    named: dict[str, int] = {}
-    for token in tokens:
-        if token.is_special and token.id is not None and token.text.strip() in content:
-            named[token.text.strip()] = token.id
-    for text, identity in named.items():
-        if text and not (own and text in OWN_MARKS):
+    marks = {t.id: t.text.strip() for t in tokens if t.is_special and t.text.strip() in content}
+    if message["role"] == "assistant":
+        marks = {identity: text for identity, text in marks.items() if text not in OWN_MARKS}
+    if not marks:
+        return
+    silent = [{**m, "content": "x"} if i == index else m for i, m in enumerate(messages)]
+    own = Counter(token.id for token in lens.show(silent).of_message(index))
+    written = Counter(token.id for token in tokens)
+    for identity, text in marks.items():
+        if written[identity] > own[identity]:
             yield "control", f"its text {text!r} becomes the control token {identity}"
 
 
@@ -246,8 +260,7 @@ def _round_trip(message: Message, tokens: Sequence[Token], lens: Lens) -> Iterat
         return  # told as empty
     from tinker_cookbook.renderers import get_text_content
 
-    trained = [token for token in tokens if token.is_trained] or tokens
-    ids = [token.id for token in trained if token.id is not None]
+    ids = [token.id for token in tokens if token.id is not None]
     try:
         parsed, _ = lens.renderer.parse_response(ids)
     except Exception as error:  # a parser that raises on its own renderer's tokens

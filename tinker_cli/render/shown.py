@@ -98,6 +98,10 @@ class Lens:
             model_input, weights = self.example(messages)
         pieces = ((chunk, said) for chunk, said in _aligned(model_input.chunks, heard))
         tokens = tuple(self._tokens(pieces, weights.tolist()))
+        if not heard:
+            from tinker_cli.render.marks import attributed
+
+            tokens = attributed(tokens, len(messages))
         return self._cut(tokens)
 
     def show_datum(self, datum: Any) -> Shown:

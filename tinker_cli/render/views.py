@@ -19,6 +19,7 @@ STYLES = {"trained": "bold green", "context": "", "special": "magenta", "image":
 OPEN, CLOSE = "\u258c", "\u2590"  # around trained runs, where there is no colour
 ASCII_OPEN, ASCII_CLOSE = "[[", "]]"
 LABEL = 14  # columns of a label in the table of counts
+BESIDE, LONGEST_BAR = 36, 50  # columns beside a bar of the histogram, and of the bar
 
 
 def as_text(shown: Shown, *, colour: bool, unicode: bool = True) -> Text:
@@ -82,17 +83,21 @@ def _partial(text: str) -> bytes | None:
         return None
 
 
-def token_lines(shown: Shown) -> list[str]:
-    """A line a token (an image: one for all of its tokens)."""
-    lines = [f"{'index':>6} {'id':>7} {'weight':>6}  {'role':<10} {'msg':>3} {'part':<6}  text"]
+def token_table(shown: Shown, *, colour: bool) -> Text:
+    """A line a token (an image: one for all of its tokens); trained ones stand out in colour."""
+    header = f"{'index':>6} {'id':>7} {'weight':>6}  {'role':<10} {'msg':>3} {'part':<6}  text"
+    lines = [Text(header, "bold" if colour else "")]
     for segment in shown.segments():
         if segment[0].id is None:
-            lines.append(_token_line(segment[0], image_words(segment)))
-        else:
-            lines += [_token_line(token, _escaped(token.text)) for token in segment]
+            lines.append(Text(_token_line(segment[0], image_words(segment))))
+            continue
+        for token in segment:
+            kind = "trained" if token.is_trained else "special" if token.is_special else "context"
+            line = _token_line(token, _escaped(token.text))
+            lines.append(Text(line, STYLES[kind] if colour else ""))
     if shown.is_cut:
-        lines.append(f"... cut at {len(shown.tokens)} of {shown.whole} tokens")
-    return lines
+        lines.append(Text(f"... cut at {len(shown.tokens)} of {shown.whole} tokens"))
+    return Text("\n").join(lines)
 
 
 def _token_line(token: Token, text: str) -> str:
@@ -184,7 +189,7 @@ def stats_lines(stats: Stats, *, usd: float | None, width: int, unicode: bool) -
 def _bars(stats: Stats, width: int, mark: str) -> list[str]:
     bins = stats.histogram()
     most = max((each.count for each in bins), default=0)
-    room = max(width - 36, 10)
+    room = min(max(width - BESIDE, 10), LONGEST_BAR)
     return [
         f"  {each.low:>8,} to {each.high:<8,} {each.count:>8,} "
         f"{mark * round(room * each.count / most)}".rstrip()
