@@ -234,3 +234,25 @@ def test_a_cut_takes_a_whole_image(vision: Path) -> None:
     assert shown is not None
     assert all(token.id is not None for token in shown.tokens)
     assert len(shown.tokens) == 13  # header 3, <|vision_start|> 10 of the tiny tokenizer
+
+
+def test_a_template_s_difference_is_shown_with_both_sides_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny.FOLDER, folder)
+    template = folder / "chat_template.jinja"
+    refuse = "{%- if messages|length > 2 %}{{ raise_exception('too long') }}{% endif %}"
+    template.write_text(refuse + template.read_text().replace("user", "human"))
+    path = tmp_path / "chats.jsonl"
+    chats = [[USER, ANSWER], [{"role": "system", "content": "s"}, USER, ANSWER]]
+    path.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+    arguments = ["render", str(path), "--renderer", "qwen3_instruct", "--diff-hf"]
+    assert run([*arguments, "--tokenizer", "tiny"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("identical") == 2
+    assert "2 of 2 conversations identical" in captured.err
+    assert run([*arguments, "--tokenizer", str(folder), "--json"]) == 0
+    first, second = _output(capsys)
+    assert first["identical"] is False
+    assert second["refused"].endswith("too long")

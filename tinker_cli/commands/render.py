@@ -136,9 +136,12 @@ def _show_all(
         return
     from tinker_cli.render.pager import paging
 
+    identical = looked = 0
     with paging() as show:
-        for number, each in enumerate(chosen):
-            _show_one(each, lens, form, show, number)
+        for looked, each in enumerate(chosen, 1):
+            identical += _show_one(each, lens, form, show, looked)
+    if form.diff_hf and looked > 1:
+        console.say(f"{identical:,} of {_many(looked, 'conversation')} identical")
 
 
 def _prompts(rows: Iterator[Row | Fault], index: int | None) -> Iterator[Chosen]:
@@ -169,27 +172,29 @@ def _document(each: Chosen, lens: Lens, form: _Form) -> dict[str, Any]:
     return views.as_json(each.shown, where) if each.shown is not None else where
 
 
-def _show_one(each: Chosen, lens: Lens, form: _Form, show: Show, number: int) -> None:
+def _show_one(each: Chosen, lens: Lens, form: _Form, show: Show, number: int) -> bool:
+    """Show one row; True if it was compared and is identical."""
     from rich.text import Text
 
     from tinker_cli.render import views
 
     colour, unicode = console.wants_colour(), console.supports_unicode()
-    if number and not form.diff_hf:
+    if number > 1 and not form.diff_hf:
         show(Text(""))
     for problem in each.problems:
         show(Text(_told(problem), "yellow" if colour else ""))
-    shown, caption = each.shown, ""
     if each.row is not None and form.diff_hf:
-        show(Text("\n".join(_difference_lines(each, lens, form))))
-        return
+        lines = _difference_lines(each, lens, form)
+        show(Text("\n".join(lines)))
+        return len(lines) == 1 and "identical" in lines[0]
+    shown, caption = each.shown, ""
     if each.row is not None and form.generation:
         shown, stops = _prompt(each.row, lens)
         caption = f"{len(shown.tokens)} tokens; stops at {views.stop_words(stops, lens)}"
     elif shown is not None:
         caption = f"{len(shown.tokens)} tokens, {shown.trained} trained, {lens.name}"
     if shown is None:
-        return
+        return False
     if form.tokens:
         show(views.token_table(shown, colour=colour))
     else:
@@ -199,6 +204,7 @@ def _show_one(each: Chosen, lens: Lens, form: _Form, show: Show, number: int) ->
         console.say(caption)
     else:
         show(Text(f"{each.file}:{each.line}  {caption}", "dim" if colour else ""))
+    return False
 
 
 def _prompt(row: Row, lens: Lens) -> tuple[Shown, list[Any]]:
@@ -236,20 +242,26 @@ def _compared(each: Chosen, lens: Lens, form: _Form) -> tuple[str, list[int], li
 
 def _difference_lines(each: Chosen, lens: Lens, form: _Form) -> list[str]:
     from tinker_cli.render import views
-    from tinker_cli.render.compare import explained, first_difference
+    from tinker_cli.render.compare import TemplateRefused, explained, first_difference
 
-    name, ours, theirs = _compared(each, lens, form)
+    place = f"{each.file}:{each.line}"
+    try:
+        name, ours, theirs = _compared(each, lens, form)
+    except TemplateRefused as error:
+        return [f"{place}  {error.message}"]
     found = first_difference(lens.tokenizer, ours, theirs)
     decode = lens.tokenizer.decode
     why = explained(decode(ours), decode(theirs)) if found else None
-    place = f"{each.file}:{each.line}"
     return views.difference_lines(place, name, found, len(ours), lens, why)
 
 
 def _differences_json(each: Chosen, lens: Lens, form: _Form) -> dict[str, Any]:
-    from tinker_cli.render.compare import explained, first_difference
+    from tinker_cli.render.compare import TemplateRefused, explained, first_difference
 
-    name, ours, theirs = _compared(each, lens, form)
+    try:
+        name, ours, theirs = _compared(each, lens, form)
+    except TemplateRefused as error:
+        return {"identical": False, "refused": error.message}
     found = first_difference(lens.tokenizer, ours, theirs)
     document: dict[str, Any] = {"form": name, "identical": found is None}
     if found is not None:
@@ -357,7 +369,7 @@ def _of_datums(
             console.emit_row(_document(each, lens, form))
         return 0
     with paging() as show:
-        for number, each in enumerate(chosen):
+        for number, each in enumerate(chosen, 1):
             _show_one(each, lens, form, show, number)
     return 0
 

@@ -21,6 +21,10 @@ DATE = re.compile(r"Cutting Knowledge Date: .*?\n\n", re.DOTALL)
 LLAMA_SYSTEM = "<|start_header_id|>system<|end_header_id|>\n\n<|eot_id|>"
 
 
+class TemplateRefused(UsageError):
+    """The chat template raised for this conversation; another may pass."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """Where two token sequences part: position, and both sides around it, decoded."""
@@ -54,7 +58,7 @@ def template_tokens(tokenizer: Any, messages: Sequence[Message], **options: Any)
     try:
         text = tokenizer.apply_chat_template(plain, tokenize=False, **options)
     except Exception as error:  # a template is a program of its own and may raise anything
-        raise UsageError(f"the chat template refuses this conversation: {error}") from None
+        raise TemplateRefused(f"the chat template refuses this conversation: {error}") from None
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
