@@ -74,6 +74,12 @@ HISTORY = Reason(
     "too; the renderer keeps what it trains",
     r"<think>.*?</think>|<\|channel\|>analysis<\|message\|>.*?<\|end\|><\|start\|>assistant",
 )
+INLINE = Reason(
+    "inline history",
+    "<think> text of earlier answers: the template drops it, the renderer drops reasoning that is "
+    "given as parts only; `tinker render --check` tells of each",
+    r"<think>.*?</think>\s*",
+)
 PREAMBLE = Reason(
     "date preamble",
     "the template begins its system message with a knowledge cutoff and a date; the renderer "
@@ -113,6 +119,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
     reasons_of_reasoning: tuple[Reason, ...] | None = None  # None: the renderer has no reasoning
+    reasons_of_inline: tuple[Reason, ...] | None = None  # the same, written as text
 
 
 CHATML = r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)"
@@ -129,9 +136,9 @@ KIMI = r"<\|im_assistant\|>assistant<\|im_middle\|>(.*?<\|im_end\|>)"
 CASES = (
     Case("qwen3_instruct", tiny.NAME, CHATML, {}, (SEAM,)),
     Case("qwen3_instruct", "qwen3-instruct", CHATML, {}, (SEAM,)),
-    Case("qwen3", "qwen3", CHATML, {"enable_thinking": True}, (SEAM,), ()),
+    Case("qwen3", "qwen3", CHATML, {"enable_thinking": True}, (SEAM,), (), (INLINE,)),
     Case("qwen3_disable_thinking", "qwen3", CHATML, {"enable_thinking": False}, (SEAM,)),
-    Case("qwen3_5", "qwen3.5", QWEN35, {}, (SEAM,), ()),
+    Case("qwen3_5", "qwen3.5", QWEN35, {}, (SEAM,), (), (INLINE,)),
     Case("llama3", "llama3", LLAMA, {}, (WHITE_SPACE,)),
     Case("llama3", "llama3.1", LLAMA, {}, (PREAMBLE, WHITE_SPACE)),
     Case(
@@ -145,7 +152,7 @@ CASES = (
     Case("deepseekv3", "deepseek-v3.1", DEEPSEEK, {"thinking": False}),
     Case("deepseekv3_thinking", "deepseek-v3.1", DEEPSEEK, {"thinking": True}, (EMPTY_BLOCK,)),
     Case("kimi_k2", "kimi-k2", KIMI, {}, (), (HISTORY,)),
-    Case("nemotron3", "nemotron3", NEMOTRON, {}, (WHITE_SPACE,), ()),
+    Case("nemotron3", "nemotron3", NEMOTRON, {}, (WHITE_SPACE,), (), (INLINE,)),
 )
 
 
@@ -174,6 +181,25 @@ def reasoning() -> list[Messages]:
 
 
 ENDS = ("", " ", "\n", "  \n\n", "\t")
+
+
+def as_text(chats: Sequence[Messages]) -> list[Messages]:
+    """The conversations with their reasoning as <think> text in place of parts."""
+    return [
+        [
+            {**message, "content": "<think>\n{}\n</think>\n\n{}".format(*map(_body, content))}
+            if isinstance(content := message["content"], list)
+            else message
+            for message in chat
+        ]
+        for chat in chats
+    ]
+
+
+def _body(part: dict[str, str]) -> str:
+    return part[part["type"]]
+
+
 PIECES = (
     *("hello", "What is 2 + 2?", "d\u00e9j\u00e0 vu", "\u4f60\u597d\uff0c\u4e16\u754c"),
     *("\U0001f525\U0001f9ea", "def f(x):\n    return x ** 2\n", "a\n\n\nb", "x\ty"),
@@ -308,6 +334,8 @@ def main(names: Sequence[str]) -> int:
         rows = [("plain", plain, case.reasons)]
         if case.reasons_of_reasoning is not None:
             rows.append(("reasoning", thinking, case.reasons_of_reasoning))
+        if case.reasons_of_inline is not None:
+            rows.append(("<think>", as_text(thinking), case.reasons_of_inline))
         for data, chats, reasons in rows:
             counts = measure(case, chats, reasons)
             bad += _print_row(case, data, counts)
