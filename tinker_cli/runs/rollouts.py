@@ -29,7 +29,11 @@ class SampleLine:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One rollout of a step; `text` is None where the loop did not log it."""
+    """One rollout of a step; `text` is None where the loop did not log it.
+
+    `stop_reason` is that of the last reply: `length` (cut off at max_tokens), `stop`, or None
+    where the run's files don't tell.
+    """
 
     step: int
     group: int
@@ -39,11 +43,12 @@ class Rollout:
     metrics: dict[str, float]
     prompt: str | None = None
     text: str | None = None
+    stop_reason: str | None = None
 
     @property
     def truncated(self) -> bool:
-        """True if the reply was cut at max_tokens, as far as the format metric tells."""
-        return self.metrics.get("max_tokens_reached", 0) > 0 or self.metrics.get("format", 1) == 0
+        """True if the last reply was cut off at max_tokens."""
+        return self.stop_reason == "length"
 
     def as_json(self) -> dict[str, Any]:
         """The fields."""
@@ -60,9 +65,15 @@ def logged_steps(run: Path) -> list[int]:
     return sorted(found)
 
 
+def logged_splits(run: Path, step: int) -> list[str]:
+    """What a step has rollouts of: `train`, `eval_NAME`."""
+    folder, ending = run / f"iteration_{step:06d}", "_rollout_summaries.jsonl"
+    return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
+
+
 def read_rollouts(run: Path, step: int, *, split: str = "train") -> list[Rollout]:
     """The rollouts of a step; `split` is `train`, or `eval_NAME` of an evaluation."""
-    folder = run / f"iteration_{step:06d}"
+    folder, longest = run / f"iteration_{step:06d}", _max_tokens(run)
     texts = _texts(folder / f"{split}_logtree.json")
     rollouts = []
     for row in _rows(folder / f"{split}_rollout_summaries.jsonl"):
@@ -83,9 +94,37 @@ def read_rollouts(run: Path, step: int, *, split: str = "train") -> list[Rollout
                 metrics=metrics,
                 prompt=said.prompt if said else None,
                 text=said.reply if said else None,
+                stop_reason=_stop_reason(steps, longest),
             )
         )
     return rollouts
+
+
+def _max_tokens(run: Path) -> int | None:
+    """The longest reply that the run's config allows."""
+    try:
+        longest = json.loads((run / "config.json").read_text(encoding="utf-8"))["max_tokens"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return longest if isinstance(longest, int) else None
+
+
+def _stop_reason(turns: list[dict[str, Any]], longest: int | None) -> str | None:
+    """Summaries hold no stop reason: it follows from the length and from what the env noted.
+
+    A reply as long as max_tokens may still have ended by itself with its last token; the format
+    metric of the cookbook's problems says so, since it asks for a stop sequence.
+    """
+    if not turns:
+        return None
+    last = turns[-1]
+    metrics = last.get("metrics") or {}
+    if metrics.get("max_tokens_reached"):
+        return "length"
+    if longest is None:
+        return None
+    full = int(last.get("ac_len") or 0) >= longest
+    return "length" if full and metrics.get("format") != 1 else "stop"
 
 
 def newest_sample(run: Path) -> list[SampleLine]:
@@ -106,14 +145,11 @@ def cut_off_share(run: Path) -> float | None:
 
     None where the run's config or its rollouts don't tell.
     """
-    try:
-        most = json.loads((run / "config.json").read_text(encoding="utf-8"))["max_tokens"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    most = _max_tokens(run)
     for step in itertools.islice(_newest_steps(run), 2):
         path = run / f"iteration_{step:06d}" / "train_rollout_summaries.jsonl"
         turns = [turn for row in _rows(path) for turn in row.get("steps") or []]
-        if turns and isinstance(most, int):
+        if turns and most is not None:
             return sum(int(turn.get("ac_len") or 0) >= most for turn in turns) / len(turns)
     return None
 
