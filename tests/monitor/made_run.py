@@ -158,7 +158,7 @@ def _write_rollouts(folder: Path) -> None:
     )
     lines, sections = [], []
     for index, (reward, text, formed) in enumerate(replies):
-        step = {"ac_len": 256, "metrics": {"format": formed}}
+        step = {"ac_len": 256, "metrics": {"format": formed, "max_tokens_reached": 1 - formed}}
         row = {"group_idx": 0, "traj_idx": index, "total_reward": reward, "steps": [step]}
         lines.append(json.dumps(row))
         said = {"messages": [{"role": "assistant", "content": text}]}
