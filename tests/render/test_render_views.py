@@ -98,11 +98,17 @@ def test_partial_characters_are_bytes_alone_and_whole_together() -> None:
     assert "<0xF0>" in token_table(shown, colour=False).plain
 
 
-def test_trained_text_has_marks_where_there_is_no_colour() -> None:
+def test_trained_text_and_control_tokens_have_marks_where_there_is_no_colour() -> None:
     shown = lens().show(CHAT[:2])
-    assert "\u258cb<|im_end|>\u2590" in as_text(shown, colour=False).plain
-    assert "[[b<|im_end|>]]" in as_text(shown, colour=False, unicode=False).plain
-    assert "\u258c" not in as_text(shown, colour=True).plain
+    plain = as_text(shown, colour=False).plain
+    assert plain.startswith("\u27e6<|im_start|>\u27e7user\na\u27e6<|im_end|>\u27e7")
+    assert plain.endswith("\u258cb\u27e6<|im_end|>\u27e7\u2590")
+    assert "[[b{<|im_end|>}]]" in as_text(shown, colour=False, unicode=False).plain
+    coloured = as_text(shown, colour=True)
+    assert not set("\u258c\u2590\u27e6\u27e7") & set(coloured.plain)
+    styles = {coloured.plain[span.start : span.end]: str(span.style) for span in coloured.spans}
+    assert styles["b"] == "bold green"
+    assert styles["<|im_end|>"] == "magenta underline"
 
 
 def test_json_spans_tile_the_tokens() -> None:
@@ -138,6 +144,22 @@ def test_the_first_difference_is_shown_with_both_sides() -> None:
     assert difference is not None
     assert difference.before + difference.ours == "one two"
     assert difference.before + difference.theirs == "one six"
+
+
+def test_the_cost_of_an_epoch_is_told_where_prices_are_known(
+    chats: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from tinker_cli.spec import prices
+
+    monkeypatch.setattr(prices, "_rates", lambda _: SimpleNamespace(train_usd_per_million=3.0))
+    arguments = ["render", str(chats), "--tokenizer", "tiny", "--renderer", "qwen3_instruct"]
+    assert run([*arguments, "--model", "some/model", "--stats", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["epoch_usd"] == pytest.approx(3.0 * counts["tokens"] / 1e6)
+    assert run([*arguments, "--stats"]) == 0
+    assert "cost" not in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ def render(
         return _list_renderers(as_json)
     if where not in WHERE:
         raise UsageError(f"--where is one of {', '.join(WHERE)}, not {where!r}")
+    sources.quiet()
     inline = [("system", system), ("user", user), ("assistant", assistant)]
     messages = [{"role": role, "content": text} for role, text in inline if text is not None]
     form = _Form(tokens, generation, diff_hf, as_json)

@@ -16,8 +16,9 @@ from tinker_cli.render.shown import Lens, Shown, Token
 from tinker_cli.render.stats import Stats
 
 STYLES = {"trained": "bold green", "context": "", "special": "magenta", "image": "cyan"}
-OPEN, CLOSE = "\u258c", "\u2590"  # around trained runs, where there is no colour
-ASCII_OPEN, ASCII_CLOSE = "[[", "]]"
+# Where there is no colour: (opens, closes) a trained run, (opens, closes) a control token.
+MARKS = (("\u258c", "\u2590"), ("\u27e6", "\u27e7"))
+ASCII_MARKS = (("[[", "]]"), ("{", "}"))
 LABEL = 14  # columns of a label in the table of counts
 BESIDE, LONGEST_BAR = 36, 50  # columns beside a bar of the histogram, and of the bar
 
@@ -25,7 +26,7 @@ BESIDE, LONGEST_BAR = 36, 50  # columns beside a bar of the histogram, and of th
 def as_text(shown: Shown, *, colour: bool, unicode: bool = True) -> Text:
     """The conversation as it reads, trained runs and special tokens told apart."""
     text = Text()
-    left, right = (OPEN, CLOSE) if unicode else (ASCII_OPEN, ASCII_CLOSE)
+    (left, right), around = MARKS if unicode else ASCII_MARKS
     for segment in shown.segments():
         trained = segment[0].is_trained
         if segment[0].id is None:
@@ -36,7 +37,9 @@ def as_text(shown: Shown, *, colour: bool, unicode: bool = True) -> Text:
         for piece, special in _pieces(segment):
             style = STYLES["special"] if special else STYLES["trained" if trained else "context"]
             style = f"{style} underline" if special and trained else style
-            text.append(_visible(piece), style if colour else "")
+            piece = _visible(piece)
+            piece = f"{around[0]}{piece}{around[1]}" if special and not colour else piece
+            text.append(piece, style if colour else "")
         if trained and not colour:
             text.append(right)
     if shown.is_cut:
