@@ -106,6 +106,9 @@ def test_a_spec_with_another_dataset_shows_its_datums(
 def test_messages_may_be_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["render", json.dumps([USER, ANSWER]), "--model", "tiny", "--json"]) == 0
     assert _output(capsys)[0]["num_trained"] == 2
+    long = json.dumps([{**USER, "content": "x" * 5_000}, ANSWER])  # longer than a file's name
+    assert run(["render", long, "--model", "tiny", "--check"]) == 0
+    assert run(["render", "[{", "--model", "tiny"]) == 2
 
 
 def test_a_generation_prompt_needs_no_answer(capsys: pytest.CaptureFixture[str]) -> None:

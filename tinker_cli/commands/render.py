@@ -92,6 +92,7 @@ def render(
     inline = [("system", system), ("user", user), ("assistant", assistant)]
     messages = [{"role": role, "content": text} for role, text in inline if text is not None]
     form = _Form(tokens, generation, diff_hf, as_json)
+    total: int | None = None
     maker = sources.LensMaker(model, renderer, tokenizer, train_on, max_length)
     if spec is not None:
         from tinker_cli.spec import load_spec
@@ -100,16 +101,18 @@ def render(
         if source.rows is None:
             return _of_datums(source, form, index=index, where=where, check=check, stats=stats)
         maker, rows, model = source.maker, iter(source.rows), source.model
+        total = sources.count_rows(source.files)
     elif messages:
         rows = sources.from_messages(messages)
     elif file is None and console.is_terminal(sys.stdin):
         raise UsageError("nothing to render: give a file, -, or --user and --assistant")
     else:
         rows = sources.from_file(file)
+        total = sources.count_rows([file or "-"])
     if stats:
-        return _show_stats(_counted(rows, maker), model, as_json)
+        return _show_stats(_counted(rows, maker, total), model, as_json)
     if check:
-        return _check(rows, maker, as_json)
+        return _check(rows, maker, total, as_json)
     _show_all(rows, maker(), form, index=index, where=where)
     return 0
 
@@ -272,13 +275,13 @@ def _differences_json(each: Chosen, lens: Lens, form: _Form) -> dict[str, Any]:
     return document
 
 
-def _check(rows: Iterable[Row | Fault], maker: LensMaker, as_json: bool) -> int:
+def _check(rows: Iterable[Row | Fault], maker: LensMaker, total: int | None, as_json: bool) -> int:
     from tinker_cli import progress
     from tinker_cli.render.faults import Problem, check_batch
     from tinker_cli.render.pool import worked
 
     looked, found, faulty, forms = 0, 0, 0, set[str]()
-    with progress.counting("checking", None) as advance:
+    with progress.counting("checking", total) as advance:
         for checked in worked(rows, maker, check_batch):
             looked += checked.rows
             found += len(checked.problems)
@@ -317,11 +320,11 @@ def _told(problem: Problem) -> str:
     return f"{place}  {problem.kind:<9} {at}{problem.reason}"
 
 
-def _counted(rows: Iterable[Row | Fault], maker: LensMaker) -> Stats:
+def _counted(rows: Iterable[Row | Fault], maker: LensMaker, total: int | None) -> Stats:
     from tinker_cli import progress
     from tinker_cli.render.stats import count
 
-    with progress.counting("counting", None) as advance:
+    with progress.counting("counting", total) as advance:
         return count(rows, maker, progress=advance)
 
 

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tinker_cli.data.conversations import parse_conversation
-from tinker_cli.data.rows import Row, scan_jsonl
+from tinker_cli.data.rows import Row, locate, scan_jsonl
 from tinker_cli.errors import Fault, InputFaults, UsageError, nearest
 from tinker_cli.render.shown import Lens, Message, Shown
 
 STDIN = "/dev/stdin"
 SHORT = 40  # characters of a text that is worth remembering
 REMEMBERED = 4096  # such texts
+COUNT_BYTES = 1 << 20  # read at once while lines are counted
 INLINE = "inline"  # what the file of messages given on the command line is called
 
 
@@ -154,7 +155,7 @@ def takes_images(renderer: str) -> bool:
 
 def from_file(name: str | None) -> Iterator[Row | Fault]:
     """The rows of a JSONL file, of standard input (None or -), or of messages given as JSON."""
-    if name is not None and name.lstrip().startswith("["):
+    if name is not None and is_messages(name):
         try:
             return iter([Row(INLINE, 1, {"messages": json.loads(name)})])
         except ValueError as error:
@@ -162,6 +163,24 @@ def from_file(name: str | None) -> Iterator[Row | Fault]:
     if name in (None, "-"):
         return _listed(scan_jsonl(STDIN, name="stdin"))
     return _listed(scan_jsonl(str(name)))
+
+
+def is_messages(name: str) -> bool:
+    """True if what stands in a file's place is a JSON list of messages."""
+    return name.lstrip().startswith("[")
+
+
+def count_rows(names: Sequence[str]) -> int | None:
+    """The lines of plain files, for a progress bar; None where they can't be counted cheaply."""
+    total = 0
+    for name in names:
+        place = locate(name)
+        if is_messages(name) or place.suffix == ".gz" or not place.is_file():
+            return None
+        with place.open("rb") as stream:
+            while block := stream.read(COUNT_BYTES):
+                total += block.count(b"\n")
+    return total
 
 
 def _listed(rows: Iterator[Row | Fault]) -> Iterator[Row | Fault]:
@@ -185,6 +204,7 @@ class SpecSource:
     rows: Iterable[Row | Fault] | None
     datums: Iterable[Any] | None
     model: str
+    files: Sequence[str] = ()
 
 
 def from_spec(spec: Any) -> SpecSource:
@@ -206,7 +226,7 @@ def from_spec(spec: Any) -> SpecSource:
         names = builder.file_path
         files = [names] if isinstance(names, str) else names
         rows = (row for name in files for row in _listed(scan_jsonl(name)))
-        return SpecSource(maker, rows, None, spec.model_name)
+        return SpecSource(maker, rows, None, spec.model_name, files)
     register_tokenizers()
     return SpecSource(maker, None, _datums(builder), spec.model_name)
 
