@@ -47,20 +47,29 @@ class Projection:
     weights: tuple[Tensor, ...]  # each (out, in)
     bias: Tensor | None
     low_rank: tuple[tuple[Tensor, Tensor, float] | None, ...]  # per weight: A, B, scale
+    sizes: tuple[int, ...]  # outs of the layers
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (rows, in) -> (rows, sum of outs)."""
-        if len(self.weights) == 1 and self.low_rank[0] is None:
-            return F.linear(x, self.weights[0], self.bias)
+        pieces = self._pieces(x)
+        y = pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
+        return y if self.bias is None else y + self.bias
+
+    def parts(self, x: Tensor) -> Sequence[Tensor]:
+        """x (rows, in) -> a layer's output each, (rows, out)."""
+        if self.bias is not None or len(self.weights) == 1:
+            return torch.split(self(x), list(self.sizes), -1)
+        return self._pieces(x)
+
+    def _pieces(self, x: Tensor) -> list[Tensor]:
         pieces = []
         for weight, lora in zip(self.weights, self.low_rank, strict=True):
             y = F.linear(x, weight)
             if lora is not None:
                 a, b, scale = lora
-                y = y + (F.linear(F.linear(x, a), b) * scale)
+                y.addmm_(F.linear(x, a), b.t(), alpha=scale)
             pieces.append(y)
-        y = pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
-        return y if self.bias is None else y + self.bias
+        return pieces
 
 
 @dataclass(frozen=True)
@@ -208,12 +217,13 @@ class Decoder:
                 ]
             )
         adapted = [adapter if adapter is not None and name in adapter.a else None for name in names]
+        sizes = tuple(linear.out_features for linear in linears)
         if not self._fuse:
             low = tuple(
                 None if own is None else (_as(own.a[n], w), _as(own.b[n], w), own.scale)
                 for n, own, w in zip(names, adapted, linears, strict=True)
             )
-            return Projection(tuple(linear.weight for linear in linears), bias, low)
+            return Projection(tuple(linear.weight for linear in linears), bias, low, sizes)
         weights = [
             linear.weight
             if own is None
@@ -221,7 +231,7 @@ class Decoder:
             for linear, name, own in zip(linears, names, adapted, strict=True)
         ]
         fused = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return Projection((fused,), bias, (None,))
+        return Projection((fused,), bias, (None,), sizes)
 
     def new_cache(self) -> KeyValues:
         """An empty cache."""
@@ -335,7 +345,7 @@ class Decoder:
 
     def _rest(self, layer: _Layer, x: Tensor, attended: Tensor) -> Tensor:
         x = layer.out(attended).add_(x)
-        gate, up = layer.gate_up(_rms(x, layer.norm2, self.eps)).chunk(2, -1)
+        gate, up = layer.gate_up.parts(_rms(x, layer.norm2, self.eps))
         return layer.down(F.silu(gate).mul_(up)).add_(x)
 
     def _rotation(self, position: Tensor, last: int) -> tuple[Tensor, Tensor]:
