@@ -110,3 +110,25 @@ def test_the_data_hash_follows_the_bytes(tmp_path: Path) -> None:
     first = _rl(tmp_path, QUESTIONS).data_hash
     assert _rl(tmp_path, QUESTIONS).data_hash == first
     assert _rl(tmp_path, QUESTIONS[::-1]).data_hash != first
+
+
+@pytest.mark.parametrize("renderer", ["llama3", "deepseekv3", "gpt_oss_no_sysprompt"])
+def test_a_renderer_of_another_family_is_refused_at_its_line(tmp_path: Path, renderer: str) -> None:
+    """Its end of a turn is several tokens of this model: no reply would ever stop."""
+    (tmp_path / "q.jsonl").write_text(json.dumps(QUESTIONS[0]) + "\n")
+    (tmp_path / "rl.yaml").write_text(
+        "kind: rl\nmodel_name: tiny\nbase_url: local\nlearning_rate: auto\nmax_tokens: 8\n"
+        f"renderer_name: {renderer}\ndataset_builder:\n  type: prompts\n  file_path: q.jsonl\n"
+        "  batch_size: 1\n  group_size: 2\n  reward: numeric\n"
+    )
+    with pytest.raises(InputFaults) as caught:
+        check_data(load_spec(tmp_path / "rl.yaml"))
+    (fault,) = caught.value.faults
+    assert (fault.line, fault.key) == (6, "renderer_name")
+    assert f"{renderer} does not fit tiny" in fault.message
+
+
+def test_faults_of_the_data_know_their_line_of_the_spec(tmp_path: Path) -> None:
+    with pytest.raises(InputFaults) as caught:
+        _sl(tmp_path, [_chat("q", "a")] * 3)
+    assert caught.value.faults[0].line == 7  # batch_size

@@ -37,7 +37,7 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
         os.environ.update(LOCAL_ENVIRONMENT)
     from tinker_cli.spec import load_spec
     from tinker_cli.spec.check import check_data, with_data_faults
-    from tinker_cli.spec.load import SpecFaults
+    from tinker_cli.spec.checked import SpecFaults
     from tinker_cli.spec.models import register_tokenizers
     from tinker_cli.spec.prices import estimated_usd
     from tinker_cli.trainer.rehearsal import rehearse
@@ -161,7 +161,7 @@ def _source(values: dict[str, Any]) -> str:
 
 
 def _rate(spec: Spec) -> str:
-    from tinker_cli.spec.load import batch_size
+    from tinker_cli.spec.checked import batch_size
 
     rate = spec.rate
     text = f"{spec.config_values['learning_rate']:.3g}"
@@ -176,7 +176,7 @@ def _rate(spec: Spec) -> str:
 
 
 def _steps(spec: Spec, report: DataReport) -> str:
-    from tinker_cli.spec.load import batch_size
+    from tinker_cli.spec.checked import batch_size
 
     builder = spec.config_values["dataset_builder"]
     epochs = (spec.config_values.get("num_epochs") or 1) * getattr(builder, "num_epochs", 1)
@@ -189,7 +189,7 @@ def _steps(spec: Spec, report: DataReport) -> str:
 
 
 def _rollouts(spec: Spec) -> str:
-    from tinker_cli.spec.load import batch_size
+    from tinker_cli.spec.checked import batch_size
 
     builder = spec.config_values["dataset_builder"]
     size, group = batch_size(builder), getattr(builder, "group_size", None)

@@ -4,6 +4,7 @@
 Config, `write.dump` writes the resolved spec. Creates nothing remote.
 """
 
-from tinker_cli.spec.load import GuardSpec, LocalOptions, Spec, load_spec
+from tinker_cli.spec.checked import GuardSpec, LocalOptions, Spec
+from tinker_cli.spec.load import load_spec
 
 __all__ = ["GuardSpec", "LocalOptions", "Spec", "load_spec"]

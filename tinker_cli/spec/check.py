@@ -11,16 +11,18 @@ import asyncio
 import hashlib
 import itertools
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tinker_cli import progress
+from tinker_cli.data.rendering import renderer_of
 from tinker_cli.data.rows import locate
 from tinker_cli.errors import Fault, InputFaults, TinkerError
 from tinker_cli.spec.builders import PATH_FIELDS
-from tinker_cli.spec.load import Spec, SpecFaults, batch_size
+from tinker_cli.spec.checked import Spec, SpecFaults, batch_size
 from tinker_cli.spec.models import load_tokenizer, register_tokenizers
 
 LENGTH_FIELDS = ("n_batches", "num_epochs")
@@ -79,6 +81,7 @@ def check_data(spec: Spec) -> DataReport:
     register_tokenizers()
     try:
         load_tokenizer(spec.model_name)
+        _check_renderer(spec)
         report = _check_sl(spec) if spec.kind == "sl" else _check_rl(spec)
     except InputFaults:
         raise
@@ -91,9 +94,33 @@ def check_data(spec: Spec) -> DataReport:
     if report.steps < 1:
         size = batch_size(spec.config_values["dataset_builder"])
         message = f"{report.examples} rows < batch_size {size} -> 0 steps"
-        fault = Fault(message, file=str(spec.path), key="dataset_builder.batch_size")
+        fault = spec.fault(message, "dataset_builder.batch_size")
         raise InputFaults(f"{spec.path} would train nothing; nothing was started.", [fault])
     return report
+
+
+def _check_renderer(spec: Spec) -> None:
+    """A renderer whose end of a turn is no token of the model would never stop a reply."""
+    logging.getLogger("tinker_cookbook.renderers.base").addFilter(_once)
+    try:
+        renderer_of(spec.renderer_name, spec.model_name).get_stop_sequences()
+    except (ValueError, AssertionError, KeyError):
+        message = f"{spec.renderer_name} does not fit {spec.model_name}"
+        reason = "its end of a turn is no token of the model"
+        fault = spec.fault(f"{message}: {reason}", "renderer_name")
+        raise InputFaults(f"{spec.path} can't be used; nothing was started.", [fault]) from None
+
+
+def _once(record: logging.LogRecord) -> bool:
+    """A warning that the cookbook gives for every row is heard once."""
+    message = record.getMessage()
+    if message in _HEARD:
+        return False
+    _HEARD.add(message)
+    return True
+
+
+_HEARD: set[str] = set()
 
 
 def _check_sl(spec: Spec) -> DataReport:
@@ -252,7 +279,7 @@ def _guarded(spec: Spec, work: Callable[[], Any]) -> Any:
         raise
     except Exception as error:  # builders are anyone's code and may raise anything
         message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        fault = Fault(message.rstrip(": "), file=str(spec.path), key="dataset_builder")
+        fault = spec.fault(message.rstrip(": "), "dataset_builder")
         raise InputFaults(
             f"{spec.path} can't build its data; nothing was started.", [fault]
         ) from None

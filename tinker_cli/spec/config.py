@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinker_cli.spec.load import Spec, config_class
+from tinker_cli.spec.checked import Spec
+from tinker_cli.spec.load import config_class
 from tinker_cli.spec.models import register_tokenizers
 
 

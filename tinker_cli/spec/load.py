@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from tinker_cli import tiny
-from tinker_cli.errors import Fault, InputFaults, UsageError, nearest
+from tinker_cli.errors import Fault, UsageError, nearest
 from tinker_cli.spec import rules
 from tinker_cli.spec.builders import Factory
+from tinker_cli.spec.checked import GuardSpec, Kind, LocalOptions, Spec, SpecFaults, batch_size
 from tinker_cli.spec.convert import MISSING, Converter, FieldType, fields_of
 from tinker_cli.spec.models import is_local_model, recommended_renderer
 from tinker_cli.spec.rates import Rate, read_rate
 from tinker_cli.spec.reader import Document, Mapping, Node, Place, Scalar, Sequence, read_document
 
-Kind = Literal["sl", "rl"]
 OWN_FIELDS = ("kind", "local", "guards", "on_end")
 LOCAL_FIELDS: dict[str, Any] = {
     "model": str | None,
@@ -38,46 +38,6 @@ GUARD_FIELDS: dict[str, Any] = {
 }
 AUTO = "auto"
 LOCAL = "local"
-
-
-@dataclass(frozen=True)
-class LocalOptions:
-    """How the embedded engine is started for this spec."""
-
-    model: str | None = None
-    device: str | None = None
-    threads: int | None = None
-    seed: int | None = None
-
-
-@dataclass(frozen=True)
-class GuardSpec:
-    """A rule on each row of metrics: `when` holds for `for_` rows running -> `do`."""
-
-    when: str
-    for_: int = 1
-    do: str = "warn"
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A spec whose every value has been checked and whose every default is known."""
-
-    kind: Kind
-    path: Path
-    name: str
-    values: dict[str, Any]  # plain and resolved: what `write.dump` writes
-    config_values: dict[str, Any]  # keyword arguments of the cookbook's Config
-    log_path: Path
-    is_local: bool
-    local: LocalOptions
-    guards: tuple[GuardSpec, ...]
-    on_end: str | None
-    hash: str
-    model_name: str
-    renderer_name: str
-    base_url: str | None
-    rate: Rate | None = None  # the learning rate as it was asked for
 
 
 def load_spec(
@@ -97,15 +57,6 @@ def load_spec(
     if faults or spec is None:
         raise _refusal(path, faults, loader.builder)
     return spec
-
-
-class SpecFaults(InputFaults):
-    """A spec's faults; `builder` is its dataset builder if that much of it is sound."""
-
-    def __init__(self, path: Path, faults: list[Fault], builder: Any | None):
-        count = f"{len(faults)} fault" + ("" if len(faults) == 1 else "s")
-        super().__init__(f"{path} has {count}; nothing was started.", faults)
-        self.path, self.builder = path, builder
 
 
 def _refusal(path: Path, faults: list[Fault], builder: Any | None = None) -> SpecFaults:
@@ -346,14 +297,18 @@ class _Loader:
             renderer_name=renderer,
             base_url=None if base_url == LOCAL else base_url,
             rate=self.rate,
+            places=_places(self.document.root),
         )
 
 
-def batch_size(builder: Any) -> int | None:
-    """The batch size of a dataset builder; None if it has none by that name."""
-    common = getattr(builder, "common_config", None)
-    size = getattr(builder, "batch_size", getattr(common, "batch_size", None))
-    return size if isinstance(size, int) else None
+def _places(root: Mapping, before: str = "") -> dict[str, Place]:
+    """Dotted keys and where they were written."""
+    found: dict[str, Place] = {}
+    for key, node in root.items.items():
+        found[f"{before}{key}"] = root.keys.get(key, node.place)
+        if isinstance(node, Mapping):
+            found |= _places(node, f"{before}{key}.")
+    return found
 
 
 def plain(value: Any, key: str, resolved: dict[str, dict[str, Any]]) -> Any:

@@ -12,7 +12,7 @@ import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tinker_cli.spec.load import Spec, batch_size
+from tinker_cli.spec.checked import Spec, batch_size
 from tinker_cli.spec.models import is_local_model
 
 if TYPE_CHECKING:

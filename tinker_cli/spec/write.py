@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from tinker_cli.spec.load import Spec
+from tinker_cli.spec.checked import Spec
 
 
 class _Dumper(yaml.SafeDumper):

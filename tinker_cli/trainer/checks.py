@@ -127,7 +127,7 @@ def check_request(request: LaunchRequest, backend: Backend) -> Checked:
         os.environ.update(LOCAL_ENVIRONMENT)
     from tinker_cli.spec import load_spec
     from tinker_cli.spec.check import check_data, with_data_faults
-    from tinker_cli.spec.load import SpecFaults
+    from tinker_cli.spec.checked import SpecFaults
 
     kind: Any = request.kind
     try:
