@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tinker_cli.spec.check import DataReport, Preview
     from tinker_cli.trainer.request import LaunchRequest
 
+LABEL_WIDTH = 14  # columns before a value
 MOST_SHOWN = 1200  # characters of the first example
 REHEARSED = {
     "train_mean_nll": "NLL",
@@ -60,11 +62,20 @@ def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     console.write(f"{shown_name} is sound. Nothing was started.")
     console.write("")
     for label, value in [*_lines(spec, report), ("cost", _cost(spec, usd))]:
-        console.write(f"  {label:<11} {value}")
+        console.write(_line(label, value))
     if report.preview:
         _show(report.preview)
     if request.local:
         _rehearse(request, spec)
+
+
+def _line(label: str, value: str) -> str:
+    """A label and its value; on a terminal a long value goes on below itself."""
+    if not console.is_terminal():
+        return f"  {label:<11} {value}"
+    width = max(console.width() - LABEL_WIDTH, 20)
+    lines = textwrap.wrap(value, width, break_on_hyphens=False) or [""]
+    return f"  {label:<11} " + ("\n" + " " * LABEL_WIDTH).join(lines)
 
 
 def _rehearse(request: LaunchRequest, spec: Spec) -> None:
@@ -81,13 +92,12 @@ def _rehearse(request: LaunchRequest, spec: Spec) -> None:
         if isinstance(value, (int, float)) and (name := _told(key)) is not None
     ]
     console.write("")
-    console.write(
-        f"  rehearsed   2 steps in {done.seconds:.0f} s, the second resumed from a checkpoint"
-    )
+    took = f"2 steps in {done.seconds:.0f} s, the second resumed from a checkpoint"
+    console.write(_line("rehearsed", took))
     if shown:
-        console.write(f"              {', '.join(shown)}")
+        console.write(_line("", ", ".join(shown)))
     if done.smaller:
-        console.write(f"              made smaller: {', '.join(done.smaller)}")
+        console.write(_line("", f"made smaller: {', '.join(done.smaller)}"))
 
 
 def _told(key: str) -> str | None:
@@ -157,6 +167,8 @@ def _source(values: dict[str, Any]) -> str:
     if isinstance(source, list):
         source = f"{len(source)} files"
     text = str(source)
+    if text.startswith("package://"):
+        return text.rpartition("/")[2]
     return os.path.relpath(text) if os.path.isabs(text) and os.path.isfile(text) else text
 
 
