@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from tinker_cookbook.renderers import TrainOnWhat, get_renderer
+from transformers import PreTrainedTokenizerFast
 
+from tinker_cli import tiny
 from tinker_cli.app import run
 from tinker_cli.data.rows import Row, read_jsonl, scan_jsonl
 from tinker_cli.render.faults import Problem, check_batch, check_row
@@ -34,7 +36,7 @@ FAMILIES = ("qwen3_instruct", "qwen3", "llama3", "role_colon", "deepseekv3", "ki
 @cache
 def lens(renderer: str = "qwen3_instruct", max_length: int | None = None) -> Lens:
     """The tiny tokenizer, taught the control tokens of the other families."""
-    tokenizer = load_tokenizer("tiny")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tiny.FOLDER)  # not the one all share
     tokenizer.add_special_tokens({"additional_special_tokens": list(SPECIAL)})
     what = TrainOnWhat.ALL_ASSISTANT_MESSAGES
     return Lens(get_renderer(renderer, tokenizer), tokenizer, renderer, what, max_length)

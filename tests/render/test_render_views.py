@@ -194,6 +194,8 @@ def test_stats_count_what_the_views_show(chats: Path, capsys: pytest.CaptureFixt
         (["--user", "x"], "which model"),
         (["--model", "tiny", "--train-on", "last_asistant_message", "--user", "x"], "did you mean"),
         (["none.jsonl", "--model", "tiny"], "no such file"),
+        (["none.jsonl", "--user", "x", "--model", "tiny"], "give one of them"),
+        (["--spec", "run.yaml", "--model", "tiny"], "leave out --model"),
         (["--model", "tiny", "--where", "short", "--user", "x"], "longest"),
     ],
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tinker_cli.data.rows import Row
     from tinker_cli.errors import Fault
     from tinker_cli.render.choose import Chosen
+    from tinker_cli.render.compare import Comparison
     from tinker_cli.render.faults import Problem
     from tinker_cli.render.pager import Show
     from tinker_cli.render.shown import Lens, Shown
@@ -94,6 +95,11 @@ def render(
     form = _Form(tokens, generation, diff_hf, as_json)
     total: int | None = None
     maker = sources.LensMaker(model, renderer, tokenizer, train_on, max_length)
+    _no_contradiction(
+        {"FILE": file, "--spec": spec, "--user, --system or --assistant": messages or None},
+        {"--model": model, "--renderer": renderer, "--tokenizer": tokenizer,
+         "--max-length": max_length},
+    )  # fmt: skip
     if spec is not None:
         from tinker_cli.spec import load_spec
 
@@ -115,6 +121,16 @@ def render(
         return _check(rows, maker, total, as_json)
     _show_all(rows, maker(), form, index=index, where=where)
     return 0
+
+
+def _no_contradiction(inputs: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise UsageError if there is more than one input, or settings beside a spec's own."""
+    given = [name for name, value in inputs.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: give one of them")
+    also = [name for name, value in settings.items() if value is not None]
+    if inputs["--spec"] is not None and also:
+        raise UsageError(f"--spec brings its own renderer and lengths: leave out {also[0]}")
 
 
 @dataclass(frozen=True)
@@ -169,7 +185,7 @@ def _document(each: Chosen, lens: Lens, form: _Form) -> dict[str, Any]:
     if each.problems:
         where["problems"] = [problem.as_json() for problem in each.problems]
     if each.row is not None and form.diff_hf:
-        return {**where, **_differences_json(each, lens, form)}
+        return {**where, **_compared(each, lens, form).as_json()}
     if each.row is not None and form.generation:
         prompt, stops = _prompt(each.row, lens)
         return {**where, "tokens": [token.id for token in prompt.tokens], "stop": stops}
@@ -188,9 +204,10 @@ def _show_one(each: Chosen, lens: Lens, form: _Form, show: Show, number: int) ->
     for problem in each.problems:
         show(Text(_told(problem), "yellow" if colour else ""))
     if each.row is not None and form.diff_hf:
-        lines = _difference_lines(each, lens, form)
-        show(Text("\n".join(lines)))
-        return len(lines) == 1 and "identical" in lines[0]
+        found = _compared(each, lens, form)
+        place = f"{each.file}:{each.line}"
+        show(Text("\n".join(views.difference_lines(place, found, lens.name))))
+        return found.is_identical
     shown, caption = each.shown, ""
     if each.row is not None and form.generation:
         shown, stops = _prompt(each.row, lens)
@@ -213,66 +230,26 @@ def _show_one(each: Chosen, lens: Lens, form: _Form, show: Show, number: int) ->
 
 def _prompt(row: Row, lens: Lens) -> tuple[Shown, list[Any]]:
     """The sampling prompt after the row's last question."""
-    from tinker_cli.render.sources import messages_of, refused
+    from tinker_cli.render.sources import messages_of, refused, without_answer
 
-    messages = messages_of(row)
-    while messages and messages[-1]["role"] == "assistant":
-        messages.pop()
     try:
-        return lens.prompt(messages)
+        return lens.prompt(without_answer(messages_of(row)))
     except Exception as error:  # a renderer refuses in many ways
         raise refused(row, lens, error) from None
 
 
-def _compared(each: Chosen, lens: Lens, form: _Form) -> tuple[str, list[int], list[int]]:
-    """(form, the renderer's tokens, the template's tokens)."""
-    from tinker_cli.render.compare import template_options, template_tokens
-    from tinker_cli.render.sources import messages_of
+def _compared(each: Chosen, lens: Lens, form: _Form) -> Comparison:
+    """The row against the tokenizer's own template."""
+    from tinker_cli.render.compare import compare
+    from tinker_cli.render.sources import messages_of, without_answer
 
     assert each.row is not None
-    messages, options = messages_of(each.row), template_options(lens.name)
+    messages = messages_of(each.row)
     if form.generation:
-        while messages and messages[-1]["role"] == "assistant":
-            messages.pop()
         shown, _ = _prompt(each.row, lens)
-        options["add_generation_prompt"] = True
-    else:
-        assert each.shown is not None
-        shown = each.shown
-    ours = [token.id for token in shown.tokens if token.id is not None]
-    name = "generation" if form.generation else "supervised"
-    return name, ours, template_tokens(lens.tokenizer, messages, **options)
-
-
-def _difference_lines(each: Chosen, lens: Lens, form: _Form) -> list[str]:
-    from tinker_cli.render import views
-    from tinker_cli.render.compare import TemplateRefused, explained, first_difference
-
-    place = f"{each.file}:{each.line}"
-    try:
-        name, ours, theirs = _compared(each, lens, form)
-    except TemplateRefused as error:
-        return [f"{place}  {error.message}"]
-    found = first_difference(lens.tokenizer, ours, theirs)
-    decode = lens.tokenizer.decode
-    why = explained(decode(ours), decode(theirs)) if found else None
-    return views.difference_lines(place, name, found, len(ours), lens, why)
-
-
-def _differences_json(each: Chosen, lens: Lens, form: _Form) -> dict[str, Any]:
-    from tinker_cli.render.compare import TemplateRefused, explained, first_difference
-
-    try:
-        name, ours, theirs = _compared(each, lens, form)
-    except TemplateRefused as error:
-        return {"identical": False, "refused": error.message}
-    found = first_difference(lens.tokenizer, ours, theirs)
-    document: dict[str, Any] = {"form": name, "identical": found is None}
-    if found is not None:
-        decode = lens.tokenizer.decode
-        why = explained(decode(ours), decode(theirs))
-        document |= {"difference": found.as_json(), "expected": why}
-    return document
+        return compare(lens, shown, without_answer(messages), generation=True)
+    assert each.shown is not None
+    return compare(lens, each.shown, messages)
 
 
 def _check(rows: Iterable[Row | Fault], maker: LensMaker, total: int | None, as_json: bool) -> int:

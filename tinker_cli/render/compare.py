@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinker_cli.errors import UsageError
-from tinker_cli.render.shown import Message
+from tinker_cli.render.shown import Lens, Message, Shown
 
 CONTEXT = 6  # tokens shown before the first difference
 AHEAD = 8  # and from it on
@@ -37,6 +37,56 @@ class Difference:
     def as_json(self) -> dict[str, Any]:
         """Every field."""
         return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row in the renderer's form and in the template's: `form` is supervised or generation.
+
+    `expected` says why a difference is a known one; `refused` is what the template said instead.
+    """
+
+    form: str
+    tokens: int
+    difference: Difference | None = None
+    expected: str | None = None
+    refused: str | None = None
+
+    @property
+    def is_identical(self) -> bool:
+        """True if there is no difference."""
+        return self.difference is None and self.refused is None
+
+    def as_json(self) -> dict[str, Any]:
+        """`form`, `identical`, and of a difference both sides."""
+        document: dict[str, Any] = {"form": self.form, "identical": self.is_identical}
+        if self.refused is not None:
+            document["refused"] = self.refused
+        if self.difference is not None:
+            document |= {"difference": self.difference.as_json(), "expected": self.expected}
+        return document
+
+
+def compare(
+    lens: Lens, shown: Shown, messages: Sequence[Message], *, generation: bool = False
+) -> Comparison:
+    """Hold what the renderer wrote against the tokenizer's template of the same messages.
+
+    With `generation`, `shown` is the sampling prompt and `messages` are those before the answer.
+    """
+    form = "generation" if generation else "supervised"
+    options = template_options(lens.name)
+    if generation:
+        options["add_generation_prompt"] = True
+    ours = [token.id for token in shown.tokens if token.id is not None]
+    try:
+        theirs = template_tokens(lens.tokenizer, messages, **options)
+    except TemplateRefused as error:
+        return Comparison(form, len(ours), refused=error.message)
+    found = first_difference(lens.tokenizer, ours, theirs)
+    decode = lens.tokenizer.decode
+    why = explained(decode(ours), decode(theirs)) if found else None
+    return Comparison(form, len(ours), found, why)
 
 
 def template_options(renderer: str) -> dict[str, Any]:

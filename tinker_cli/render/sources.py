@@ -248,6 +248,14 @@ def messages_of(row: Row) -> list[Message]:
     return [item for item in parsed if not isinstance(item, Fault)]
 
 
+def without_answer(messages: Sequence[Message]) -> list[Message]:
+    """The messages before the answer, with which sampling would begin."""
+    kept = list(messages)
+    while kept and kept[-1]["role"] == "assistant":
+        kept.pop()
+    return kept
+
+
 def view(row: Row, lens: Lens) -> Shown:
     """The row as training sees it; raises InputFaults."""
     messages = messages_of(row)

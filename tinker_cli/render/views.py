@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from tinker_cli.render.compare import Difference
+from tinker_cli.render.compare import Comparison
 from tinker_cli.render.shown import Lens, Shown, Token
 from tinker_cli.render.stats import Stats
 
@@ -150,19 +150,20 @@ def stop_words(stops: Sequence[Any], lens: Lens) -> str:
     return ", ".join(said)
 
 
-def difference_lines(place: str, form: str, found: Difference | None, count: int,
-                     lens: Lens, why: str | None) -> list[str]:  # fmt: skip
+def difference_lines(place: str, found: Comparison, name: str) -> list[str]:
     """Identical, or both sides around the first difference, and why it is expected."""
-    if found is None:
-        return [f"{place}  {form}: identical, {count:,} tokens"]
-    label = max(len(lens.name), len("template"))
+    if found.refused is not None:
+        return [f"{place}  {found.refused}"]
+    if found.difference is None:
+        return [f"{place}  {found.form}: identical, {found.tokens:,} tokens"]
+    label = max(len(name), len("template"))
     lines = [
-        f"{place}  {form}: differs at token {found.position}",
-        f"  {'before':<{label}}  {found.before!r}",
-        f"  {lens.name:<{label}}  {found.ours!r}",
-        f"  {'template':<{label}}  {found.theirs!r}",
+        f"{place}  {found.form}: differs at token {found.difference.position}",
+        f"  {'before':<{label}}  {found.difference.before!r}",
+        f"  {name:<{label}}  {found.difference.ours!r}",
+        f"  {'template':<{label}}  {found.difference.theirs!r}",
     ]
-    return [*lines, f"  {'expected':<{label}}  {why}"] if why else lines
+    return [*lines, f"  {'expected':<{label}}  {found.expected}"] if found.expected else lines
 
 
 def stats_lines(stats: Stats, *, usd: float | None, width: int, unicode: bool) -> list[str]:
