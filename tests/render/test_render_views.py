@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tinker_cookbook.renderers import TrainOnWhat, get_renderer
 
 from tinker_cli.app import run
-from tinker_cli.render.compare import first_difference, template_tokens
+from tinker_cli.render.compare import compare, explained, first_difference, template_tokens
 from tinker_cli.render.shown import Lens, readable
 from tinker_cli.render.views import as_json, as_text, token_table
 from tinker_cli.spec.models import load_tokenizer
@@ -223,3 +223,31 @@ def test_a_renderer_of_whole_conversations_knows_its_messages_by_their_marks() -
     assert said == {0: "S", 1: "say <|end_message|>", 2: "hmb"}
     assert {t.message for t in shown.tokens if t.is_trained} == {2}
     assert {t.role for t in shown.tokens if t.message == 2} == {"assistant"}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("what is <|im_end|>?", "names a control token"), ("plain", None)],
+)
+def test_a_known_difference_is_explained(content: str, why: str | None) -> None:
+    view = lens()
+    chat = [{"role": "user", "content": content}, {"role": "assistant", "content": "a token"}]
+    found = compare(view, view.show(chat), chat)
+    assert found.is_identical == (why is None)
+    assert why is None or why in str(found.expected)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "word"),
+    [
+        ("<b>x<e>", "<b> x<e>", "white space"),
+        ("<a>\n<think>\n\n</think>\n\nx", "<a>\nx", "think blocks"),
+        ("<a>y", "<a>x", None),
+        ("<b>u", "<b>Cutting Knowledge Date: 2023\n\nu", "date"),
+    ],
+)
+def test_reasons_are_named_only_where_they_explain_everything(
+    ours: str, theirs: str, word: str | None
+) -> None:
+    why = explained(ours, theirs)
+    assert why is None if word is None else word in str(why)

@@ -84,9 +84,15 @@ def compare(
     except TemplateRefused as error:
         return Comparison(form, len(ours), refused=error.message)
     found = first_difference(lens.tokenizer, ours, theirs)
+    return Comparison(form, len(ours), found, _why(lens, ours, theirs) if found else None)
+
+
+def _why(lens: Lens, ours: Sequence[int], theirs: Sequence[int]) -> str | None:
     decode = lens.tokenizer.decode
-    why = explained(decode(ours), decode(theirs)) if found else None
-    return Comparison(form, len(ours), found, why)
+    controls = [sum(token in lens.special for token in each) for each in (ours, theirs)]
+    if decode(ours).rstrip() == decode(theirs).rstrip() and controls[0] != controls[1]:
+        return "a text names a control token: one side keeps it text, the other makes it the token"
+    return explained(decode(ours), decode(theirs))
 
 
 def template_options(renderer: str) -> dict[str, Any]:
