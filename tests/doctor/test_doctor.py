@@ -76,3 +76,45 @@ def test_a_read_only_runs_root_fails(
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     assert run(["doctor"]) == 1
     assert "can't be written" in capsys.readouterr().out
+
+
+def test_a_server_s_models_are_named_and_an_accepted_key_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinker_cli.engine import start_engine
+
+    with start_engine(threads=1, name="Qwen/Qwen3-8B") as engine:
+        monkeypatch.setenv("TINKER_API_KEY", engine.key)
+        found = _findings(capsys, "--base-url", engine.url)
+        assert found["key"]["found"] == "present and accepted"
+        assert "Qwen/Qwen3-8B" in found["server"]["found"]
+        monkeypatch.setenv("TINKER_API_KEY", "tml-wrong")
+        found = _findings(capsys, "--base-url", engine.url)
+        assert (found["key"]["state"], found["key"]["found"]) == ("fail", "refused")
+        assert "tinker auth login" in found["key"]["mend"]
+        assert found["server"]["state"] == "fail"
+
+
+def test_an_sdk_script_elsewhere_on_path_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "tinker"
+    script.write_text("#!/usr/bin/python\nfrom tinker.cli.__main__ import cli\ncli()\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    before = script.read_text()
+    found = _findings(capsys, "--fix")["tinker on PATH"]
+    assert (found["state"], script.read_text()) == ("warn", before)
+    assert "the SDK's" in found["found"]
+    assert found["mend"] == "use tinker-cli"
+
+
+def test_a_screen_that_is_too_small_or_knows_no_unicode(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "10")
+    found = _findings(capsys)["terminal"]
+    assert found["state"] == "warn"
+    assert "40 x 10" in found["found"]
+    assert "80 x 24" in found["mend"]

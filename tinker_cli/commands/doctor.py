@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -21,6 +22,8 @@ RANGES = {"tinker": (0, 38), "tinker-cookbook": (0, 5, 8), "typer": (0, 26), "ri
 TOO_NEW = {"tinker-cookbook": (0, 7), "plotext": (6,)}
 LEAST_DISK = 2 << 30  # bytes; a run's files and a few checkpoints
 LEAST_SCREEN = (80, 24)
+MODELS_SHOWN = 3
+NEW_KEY = "tinker auth login, or export TINKER_API_KEY=tml-..."
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -70,9 +73,19 @@ def _show(findings: list[Finding]) -> None:
         mark = marks.get(finding.state, finding.state)
         if console.wants_colour():
             mark = f"{colours[finding.state]}{mark}\x1b[0m"
-        console.write(f"{mark} {finding.what:<{widest}}  {finding.found}")
+        for number, line in enumerate(_folded(finding.found, widest)):
+            head = f"{mark} {finding.what:<{widest}}" if number == 0 else " " * (widest + 2)
+            console.write(f"{head}  {line}")
         if finding.mend:
             console.write(f"  {'':<{widest}}  -> {finding.mend}")
+
+
+def _folded(text: str, widest: int) -> list[str]:
+    """The text below itself where a terminal is too narrow; a command is never broken."""
+    if not console.is_terminal():
+        return [text]
+    room = max(console.width() - widest - 4, 20)
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _python() -> Iterator[Finding]:
@@ -205,19 +218,32 @@ def _write_script(path: Path) -> None:
 
 
 def _service(base_url: str | None) -> Iterator[Finding]:
-    """The key (never shown) and the server; neither is needed for local runs."""
-    from tinker_cli.trainer.service import check_key, check_service
+    """The key (never shown), the server and its models; none is needed for local runs."""
+    from tinker_cli.trainer.service import ask_service, check_key
 
     try:
         check_key()
     except ServiceError as error:
-        mend = "tinker auth login, or export TINKER_API_KEY=...; local runs need none"
-        yield Finding("key", "warn", error.message, mend)
+        missing = not os.environ.get("TINKER_API_KEY")
+        found = "none; local runs need none" if missing else error.message
+        yield Finding("key", "warn", found, NEW_KEY)
+        yield Finding("server", "ok", "not asked, for want of a key")
         return
-    yield Finding("key", "ok", "present")
     try:
-        url = check_service(base_url)
+        url, models = ask_service(base_url)
     except ServiceError as error:
+        if "refused the key" in error.message:
+            yield Finding("key", "fail", "refused", NEW_KEY)
+        else:
+            yield Finding("key", "ok", "present")
         yield Finding("server", "fail", error.message, error.hint)
         return
-    yield Finding("server", "ok", f"{url or 'the Tinker service'} answered and took the key")
+    yield Finding("key", "ok", "present and accepted")
+    yield Finding("server", "ok", f"{url} answered; {_some(models)}")
+
+
+def _some(models: list[str]) -> str:
+    """How many models, and the first of them."""
+    more = ", ..." if len(models) > MODELS_SHOWN else ""
+    named = ", ".join(models[:MODELS_SHOWN])
+    return f"{len(models)} models: {named}{more}" if models else "it names no models"

@@ -121,8 +121,8 @@ def _framing(source: Source, *, bare: bool) -> Framing:
     framing = source.framing()
     if framing and console.is_terminal(sys.stderr):
         turns = len(framing.before)
-        also = f"with {turns} messages before the prompt" if turns else "in its template"
-        console.say(f"({source.run}: asked as it was trained, {also}; --bare asks without)")
+        also = f"{turns} messages before the prompt" if turns else "in its template"
+        console.say(f"(asked as it was trained, {also}; --bare: without)")
     return framing
 
 

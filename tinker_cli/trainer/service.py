@@ -18,6 +18,11 @@ ANSWER_SECONDS = 15.0
 
 def check_service(base_url: str | None) -> str:
     """Return the server's URL once it has answered and taken the key; raises ServiceError."""
+    return ask_service(base_url)[0]
+
+
+def ask_service(base_url: str | None) -> tuple[str, list[str]]:
+    """The server's URL and the names of its models, as `check_service`."""
     from tinker.lib.base_url import resolve_base_url
 
     url = resolve_base_url(base_url)
@@ -28,7 +33,15 @@ def check_service(base_url: str | None) -> str:
             f"{url} refused the key in TINKER_API_KEY",
             hint="set a valid key, or use --local to stay on this machine",
         )
-    return url
+    return url, _model_names(response)
+
+
+def _model_names(response: Any) -> list[str]:
+    try:
+        models = response.json()["supported_models"]
+        return [str(model["model_name"]) for model in models]
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def check_key(locally: str = "--local stays on this machine") -> str | None:
