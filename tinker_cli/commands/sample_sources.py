@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +192,7 @@ class Connection:
 
         self._service = tinker.ServiceClient(base_url=self._url)
         stack.enter_context(self._service)  # its session ends on the server too
+        stack.callback(_hush)
         self._context = _context(self._url, source.model)
 
     def _find_renderer(self, wanted: str | None) -> Any:
@@ -240,6 +242,11 @@ def _load_tokenizer(model: str) -> Any:
     from tinker_cli.spec.models import load_tokenizer
 
     return load_tokenizer(model)
+
+
+def _hush() -> None:
+    """What was still in flight when its session ends is no news."""
+    logging.getLogger("tinker").setLevel(logging.CRITICAL)
 
 
 def said(error: Exception) -> str:
