@@ -31,9 +31,9 @@ SIGNS = {"finished": "✓ ", "failed": "✗ ", "crashed": "✗ ", "paused": "◐
 LONG_HELP = (
     "q       leave; the run goes on",
     "s       finish the step, save a checkpoint, end the run (asks first)",
-    "tab     the other curves            x   step, time, tokens or cost along the x axis",
+    "tab     the other curves          x   the x axis: step, time, tokens, cost",
     "+ -     smooth more, less; the raw curve stays faint behind",
-    "┴ a checkpoint   ┊ resumed here   × not a number   ▲ beyond the chart   ┄ KL limit",
+    "┴ checkpoint   ┊ resumed   × not a number   ▲ beyond the chart   ┄ limit of KL",
 )
 PHASES = {
     "rl": (
@@ -84,8 +84,10 @@ def _title(facts: RunFacts, view: View, width: int) -> Text:
     took = f"   {duration(elapsed)}" if elapsed is not None else ""
     left_over = facts.seconds_left() if not facts.has_ended else None
     remaining = f"{dot}{duration(left_over)} left" if left_over is not None else ""
-    middles = [dot.join(part for part in parts if part) for parts in ((model, backend), (model,))]
-    choices = [(words, share + took + remaining) for words in (*middles, "")]
+    short = model.rpartition("/")[2]
+    full = share + took + remaining
+    choices = [(dot.join(part for part in (model, backend) if part), full), (model, full)]
+    choices += [(short, full), (short, share + (remaining or took)), (short, remaining or took)]
     choices += [("", share + (remaining or took)), ("", share), ("", "")]
     for words, tail in choices:  # what is said least often goes first
         right = Text.assemble((place, "bold"), f"{tail} ")
