@@ -5,7 +5,6 @@ The runs train the built-in model on the embedded engine with one thread.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,19 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-
-_CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
-_module_spec = importlib.util.spec_from_file_location("chaos", _CHAOS)
-assert _module_spec is not None
-assert _module_spec.loader is not None
-chaos = importlib.util.module_from_spec(_module_spec)
-sys.modules["chaos"] = chaos
-_module_spec.loader.exec_module(chaos)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return chaos.Field(tmp_path_factory.mktemp("field"))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +62,7 @@ def test_finished_run_exits_with_0_and_leaves_a_whole_directory(place: Any, whol
             assert b"tml-" not in file.read_bytes(), file
 
 
-def test_stopped_run_exits_with_130_and_resumes_exactly(place: Any, whole: Any) -> None:
+def test_stopped_run_exits_with_130_and_resumes_exactly(place: Any, whole: Any, chaos: Any) -> None:
     launched = tinker(place, *place.command("sl", "stopped", "--detach")[3:])
     assert launched.returncode == 0, launched.stderr
     assert tinker(place, "stop", "stopped").returncode == 0
@@ -88,7 +74,7 @@ def test_stopped_run_exits_with_130_and_resumes_exactly(place: Any, whole: Any) 
     assert chaos.compare(place.result("stopped"), place.result("whole")) == []
 
 
-def test_killed_run_is_crashed_and_resumes_exactly(place: Any, whole: Any) -> None:
+def test_killed_run_is_crashed_and_resumes_exactly(place: Any, whole: Any, chaos: Any) -> None:
     process = place.start(place.command("sl", "killed", "--plain"))
     os.kill(wait_for_step(place, "killed", 5)["pid"], signal.SIGKILL)
     assert process.wait(timeout=60) == 1
@@ -169,6 +155,6 @@ def test_second_trainer_on_a_directory_is_refused(place: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sl", "rl", "stream"])
-def test_short_storm(tmp_path: Path, kind: str) -> None:
+def test_short_storm(tmp_path: Path, kind: str, chaos: Any) -> None:
     (outcome,) = chaos.storm(tmp_path, [kind], 1, seed=3)
     assert outcome.faults == []

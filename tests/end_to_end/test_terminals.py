@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pty
@@ -12,18 +11,9 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-_CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
-_module_spec = importlib.util.spec_from_file_location("chaos", _CHAOS)
-assert _module_spec is not None
-assert _module_spec.loader is not None
-chaos = importlib.util.module_from_spec(_module_spec)
-sys.modules["chaos"] = chaos
-_module_spec.loader.exec_module(chaos)
 
 
 class Terminal:
@@ -71,11 +61,6 @@ def status(place: Any, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return chaos.Field(tmp_path_factory.mktemp("field"))
-
-
-@pytest.fixture(scope="module")
 def whole(place: Any) -> Any:
     """The run that nobody looked at."""
     done = place.run(place.command("sl", "whole", "--plain"))
@@ -83,7 +68,9 @@ def whole(place: Any) -> Any:
     return place.result("whole")
 
 
-def test_viewers_attached_killed_and_attached_twice_change_nothing(place: Any, whole: Any) -> None:
+def test_viewers_attached_killed_and_attached_twice_change_nothing(
+    place: Any, whole: Any, chaos: Any
+) -> None:
     launched = place.run(place.command("sl", "seen", "--detach", "num_epochs=2"))
     assert launched.returncode == 0, launched.stderr
     viewers = [Terminal(tinker(place, "watch", "seen"), place.environment) for _ in range(2)]
@@ -96,7 +83,7 @@ def test_viewers_attached_killed_and_attached_twice_change_nothing(place: Any, w
     assert chaos.compare(place.result("seen"), whole) == []
 
 
-def test_a_closed_terminal_leaves_the_run_at_work(place: Any, whole: Any) -> None:
+def test_a_closed_terminal_leaves_the_run_at_work(place: Any, whole: Any, chaos: Any) -> None:
     terminal = Terminal(place.command("sl", "hung-up"), place.environment)
     deadline = time.monotonic() + 120
     while not (place.root / "hung-up" / "metrics.jsonl").exists():

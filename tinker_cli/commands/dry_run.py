@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import textwrap
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinker_cli import console
@@ -32,23 +31,14 @@ SHOWN_ROWS = 3  # rows named of those that are cut or untrained
 
 def dry_run(request: LaunchRequest, shown_name: str, *, as_json: bool) -> None:
     """Check the spec and its data, and print what a launch would do; raises InputFaults."""
-    from tinker_cli.trainer.checks import LOCAL_ENVIRONMENT, looks_local
+    from tinker_cli.trainer.checks import read_request
 
-    path = Path(request.spec)
-    if looks_local(path, request):
-        os.environ.update(LOCAL_ENVIRONMENT)
-    from tinker_cli.spec import load_spec
-    from tinker_cli.spec.check import check_data, with_data_faults
-    from tinker_cli.spec.checked import SpecFaults
+    spec = read_request(request)
+    from tinker_cli.spec.check import check_data
     from tinker_cli.spec.models import register_tokenizers
     from tinker_cli.spec.prices import estimated_usd
     from tinker_cli.trainer.rehearsal import rehearse
 
-    kind: Any = request.kind
-    try:
-        spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
-    except SpecFaults as error:
-        raise with_data_faults(error) from None
     register_tokenizers()
     report = check_data(spec)
     usd = estimated_usd(spec, report)

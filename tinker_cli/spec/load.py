@@ -20,6 +20,7 @@ from tinker_cli.spec import rules
 from tinker_cli.spec.builders import Factory
 from tinker_cli.spec.checked import GuardSpec, Kind, LocalOptions, Spec, SpecFaults, batch_size
 from tinker_cli.spec.convert import MISSING, Converter, FieldType, fields_of
+from tinker_cli.spec.hub import mind_the_hub
 from tinker_cli.spec.models import is_local_model, recommended_renderer
 from tinker_cli.spec.rates import Rate, read_rate
 from tinker_cli.spec.reader import Document, Mapping, Node, Place, Scalar, Sequence, read_document
@@ -92,6 +93,8 @@ class _Loader:
         if local:
             self._make_local(root)
         model = self._model(root)
+        if model is not None and not is_local_model(model):
+            mind_the_hub()
         renderer = self._renderer(root, model)
         own = self._own(root)
         factory = Factory(

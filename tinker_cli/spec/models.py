@@ -13,6 +13,7 @@ from typing import Any
 
 from tinker_cli import tiny
 from tinker_cli.errors import UsageError
+from tinker_cli.spec.hub import mind_the_hub
 
 TINY_LEARNING_RATE = 1e-3  # measured: rewards rise steadily on `tiny`; 3e-3 is unstable
 
@@ -66,6 +67,7 @@ def load_tokenizer(model_name: str) -> Any:
     folder = Path(model_name).expanduser()
     if folder.is_dir():
         return _from_folder(folder)
+    mind_the_hub()
     from tinker_cookbook.tokenizer_utils import get_tokenizer
 
     try:

@@ -122,21 +122,11 @@ class Backend:
 
 def check_request(request: LaunchRequest, backend: Backend) -> Checked:
     """Check the spec and its data while the backend starts; raises InputFaults, ServiceError."""
-    path = Path(request.spec)
-    if looks_local(path, request):
-        os.environ.update(LOCAL_ENVIRONMENT)
-    from tinker_cli.spec import load_spec
-    from tinker_cli.spec.check import check_data, with_data_faults
-    from tinker_cli.spec.checked import SpecFaults
-
-    kind: Any = request.kind
-    try:
-        spec = load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
-    except SpecFaults as error:
-        raise with_data_faults(error) from None
+    spec = read_request(request)
     if spec.is_local:
         os.environ.update(LOCAL_ENVIRONMENT)
     backend.start(spec)
+    from tinker_cli.spec.check import check_data
     from tinker_cli.spec.models import register_tokenizers
 
     register_tokenizers()
@@ -146,6 +136,22 @@ def check_request(request: LaunchRequest, backend: Backend) -> Checked:
         os.environ["TINKER_API_KEY"] = backend.engine.key
     _check_budget(request, spec)
     return Checked(spec, report)
+
+
+def read_request(request: LaunchRequest) -> Spec:
+    """The checked spec of a request; raises InputFaults with its faults and those of its rows."""
+    path = Path(request.spec)
+    if looks_local(path, request):
+        os.environ.update(LOCAL_ENVIRONMENT)
+    from tinker_cli.spec import load_spec
+    from tinker_cli.spec.check import with_data_faults
+    from tinker_cli.spec.checked import SpecFaults
+
+    kind: Any = request.kind
+    try:
+        return load_spec(path, kind=kind, overrides=request.overrides, local=request.local)
+    except SpecFaults as error:
+        raise with_data_faults(error) from None
 
 
 def looks_local(path: Path, request: LaunchRequest) -> bool:
