@@ -149,7 +149,7 @@ class Trainer:
         hooks.install(config)
         if spec.is_local:
             draws = Draws(spec.local.seed or 0, lambda: hooks.ledger.rows_until)
-            steady_sampling(draws, one_at_a_time=spec.local.threads == 1)
+            steady_sampling(draws)
         if spec.kind == "rl":
             from tinker_cookbook.rl.train import main
         else:

@@ -1,15 +1,15 @@
 """Make sampling on the embedded engine repeatable: the same draws in every launch of a run.
 
-Every unseeded request gets a seed of its own, and with `one_at_a_time` none shares a batch with
-another: the last bits of a logit depend on what else is in the batch. Knows nothing of runs.
+Every unseeded request gets a seed of its own, chosen when the request is made, so that the order
+in which requests reach the engine does not matter; what they are batched with does not either.
+Knows nothing of runs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,32 +35,11 @@ class Draws:
         return int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
 
 
-class QueuedRequest:
-    """A future whose request is sent when its turn comes."""
-
-    def __init__(self, submit: Callable[[], Any], turn: asyncio.Lock):
-        self._submit = submit
-        self._turn = turn
-
-    def result(self, timeout: float | None = None) -> Any:
-        """The result, for callers outside the loop; these don't queue."""
-        return self._submit().result(timeout)
-
-    async def result_async(self, timeout: float | None = None) -> Any:
-        """The result, once those before it have theirs."""
-        async with self._turn:
-            return await self._submit().result_async(timeout)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.result_async().__await__()
-
-
-def steady_sampling(draws: Draws, *, one_at_a_time: bool) -> None:
+def steady_sampling(draws: Draws) -> None:
     """Put `draws` between the loop and the SDK's sampling clients, for the process's lifetime."""
     from tinker import SamplingClient
 
     original = SamplingClient.sample
-    turn = asyncio.Lock()
 
     def sample(
         self: Any, prompt: Any, num_samples: int, sampling_params: Any, *more: Any, **named: Any
@@ -68,10 +47,6 @@ def steady_sampling(draws: Draws, *, one_at_a_time: bool) -> None:
         if sampling_params.seed is None:
             seed = draws.next_seed(self, prompt)
             sampling_params = sampling_params.model_copy(update={"seed": seed})
-
-        def submit() -> Any:
-            return original(self, prompt, num_samples, sampling_params, *more, **named)
-
-        return QueuedRequest(submit, turn) if one_at_a_time else submit()
+        return original(self, prompt, num_samples, sampling_params, *more, **named)
 
     SamplingClient.sample = sample  # type: ignore[method-assign]
