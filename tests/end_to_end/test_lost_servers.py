@@ -105,7 +105,7 @@ def test_a_server_that_stays_away_ends_the_run_with_4(tmp_path: Path) -> None:
 def test_a_server_that_refuses_the_key_under_way_ends_the_run_with_4(tmp_path: Path) -> None:
     run, engine = killed_under_way(tmp_path, TINKER_SERVER_PATIENCE="60")
     with another(tmp_path / "store", engine.url):
-        assert run.wait(timeout=180) == 4
+        assert run.wait(timeout=180) == 4, status(tmp_path)["reason"]
     assert "refused the key" in status(tmp_path)["reason"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tinker_cli.errors import ServiceError
+from tinker_cli.errors import EXIT_FAILED, EXIT_SERVICE, ServiceError
 from tinker_cli.runs.status import Status
 from tinker_cli.trainer.ending import explain, mend_tails, run_on_end
 from tinker_cli.trainer.guards import Guards
@@ -115,3 +115,9 @@ def test_after_the_last_step_a_stop_changes_nothing(journal: Journal) -> None:
     journal.ask_stop("stopped on request")
     assert not journal.wants_stop()
     journal.end_finished()
+
+
+def test_a_refused_key_is_known_however_the_sdk_wraps_it() -> None:
+    words = "Error retrieving result: Error code: 401 - {'detail': 'no'} with status 401 for x"
+    assert explain(ValueError(words)) == ("the Tinker service refused the key", EXIT_SERVICE)
+    assert explain(ValueError("Error code: 401 in my own words"))[1] == EXIT_FAILED

@@ -8,6 +8,7 @@ here it tells by a checksum (`cksum`) of the last of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shlex
@@ -165,7 +166,8 @@ class RemoteReader(MetricsReader):
         """What ssh said last; it has ended, or it would have answered."""
         ssh, self._ssh = self._connection(), None
         assert ssh.stdin is not None
-        ssh.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it ended before it had read the question
+            ssh.stdin.close()
         said = ssh.stderr.read().decode("utf-8", "replace").strip() if ssh.stderr else ""
         code = ssh.wait()
         return said.splitlines()[-1] if said else f"ssh ended with {code}"
@@ -173,7 +175,8 @@ class RemoteReader(MetricsReader):
     def close(self) -> None:
         """End the connection."""
         if self._ssh is not None and self._ssh.stdin is not None:
-            self._ssh.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._ssh.stdin.close()
             self._ssh.wait()
             self._ssh = None
 

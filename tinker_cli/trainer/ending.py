@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from tinker_cli.errors import EXIT_FAILED, EXIT_SERVICE, TinkerError
 from tinker_cli.runs.status import Status
 
+_REFUSED = re.compile(r"Error retrieving result: Error code: 40[13]\b")  # the SDK's own words
 ON_END_SECONDS = 60.0  # a hook that takes longer is ended
 LONGEST_SENTENCE = 300  # characters
 LONGEST_ROW = 1_000_000  # bytes of a file's end that are searched for its last whole line
@@ -32,7 +34,7 @@ def explain(error: BaseException) -> tuple[str, int]:
         return f"the disk is full{place}", EXIT_FAILED
     if isinstance(error, MemoryError):
         return "out of memory", EXIT_FAILED
-    if module == "tinker" and name in ("AuthenticationError", "PermissionDeniedError"):
+    if _is_refusal(error):
         return "the Tinker service refused the key", EXIT_SERVICE
     if module == "tinker" and name in ("APIConnectionError", "APITimeoutError"):
         return f"the Tinker server stopped answering: {_first_line(error)}", EXIT_SERVICE
@@ -42,6 +44,16 @@ def explain(error: BaseException) -> tuple[str, int]:
         place = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{place}", EXIT_FAILED
     return f"{name}: {_first_line(error)}", EXIT_FAILED
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """True if the service refused the key, however deep the SDK has wrapped it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__name__ in ("AuthenticationError", "PermissionDeniedError"):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return _REFUSED.search(str(error)) is not None
 
 
 def _first_line(error: BaseException) -> str:
