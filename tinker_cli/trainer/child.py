@@ -22,7 +22,7 @@ from tinker_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, TinkerError
 from tinker_cli.runs.status import process_mark
 from tinker_cli.runs.stop_request import clear_stop_request
 from tinker_cli.trainer.checks import Backend, Checked, check_request
-from tinker_cli.trainer.draws import Draws, steady_sampling
+from tinker_cli.trainer.draws import Draws, place_rollouts, steady_sampling
 from tinker_cli.trainer.ending import explain, mend_tails, run_on_end
 from tinker_cli.trainer.hooks import (
     Hooks,
@@ -150,6 +150,9 @@ class Trainer:
         if spec.is_local:
             draws = Draws(spec.local.seed or 0, lambda: hooks.ledger.rows_until)
             steady_sampling(draws)
+            if spec.kind == "rl":
+                hooks.on_batch = draws.name_groups
+                place_rollouts(draws)
         if spec.kind == "rl":
             from tinker_cookbook.rl.train import main
         else:

@@ -66,6 +66,7 @@ class Hooks:
         self.seed = seed
         self.ledger = CheckpointLedger(start=start, on_record=observer.record)
         self.control = SaveControl(kind, self.ledger, start=start)
+        self.on_batch: Callable[[int, Any], None] = lambda index, batch: None
         self._rollouts: StreamedRollouts | None = None
 
     def install(self, config: Any) -> None:
@@ -151,7 +152,7 @@ class Hooks:
 
     def _steady(self, built: Any) -> Any:
         dataset, *rest = built
-        steady = SteadyDataset(dataset, self.seed, self.observer.first_batch)
+        steady = SteadyDataset(dataset, self.seed, self.observer.first_batch, self.on_batch)
         self.control.n_batches = len(steady)
         self.observer.loop_ready(len(steady))
         return (steady, *rest)
@@ -200,8 +201,14 @@ async def _after(awaitable: Any, then: Callable[[Any], Any]) -> Any:
 class SteadyDataset:
     """A dataset whose batch depends on its index alone, even if it draws from global generators."""
 
-    def __init__(self, dataset: Any, seed: int, on_first: Callable[[], None]):
-        self._dataset = dataset
+    def __init__(
+        self,
+        dataset: Any,
+        seed: int,
+        on_first: Callable[[], None],
+        on_batch: Callable[[int, Any], None] = lambda index, batch: None,
+    ):
+        self._dataset, self._on_batch = dataset, on_batch
         self._seed = seed
         self._epoch = 0
         self._on_first: Callable[[], None] | None = on_first
@@ -224,7 +231,9 @@ class SteadyDataset:
             self._on_first()
             self._on_first = None
         seed_generators(self._seed, self._epoch, index)
-        return self._dataset.get_batch(index)
+        batch = self._dataset.get_batch(index)
+        self._on_batch(index, batch)
+        return batch
 
 
 def seed_generators(*parts: int) -> None:
