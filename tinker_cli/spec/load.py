@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import typing
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,6 +223,7 @@ class _Loader:
     ) -> dict[str, Any]:
         values: dict[str, Any] = {}
         converter = factory.converter()
+        _share_loss(root, known)
         for key, node in root.items.items():
             if key in OWN_FIELDS:
                 continue
@@ -302,6 +304,19 @@ class _Loader:
             rate=self.rate,
             places=_places(self.document.root),
         )
+
+
+def _share_loss(root: Mapping, known: dict[str, FieldType]) -> None:
+    """An asynchronous run trains with the spec's `loss_fn`, where it has a field of its own too."""
+    loss, below = root.items.get("loss_fn"), root.items.get("async_config")
+    if not isinstance(loss, Scalar) or not isinstance(below, Mapping) or "loss_fn" in below.items:
+        return
+    if loss.text not in typing.get_args(known["loss_fn"].type if "loss_fn" in known else None):
+        return  # a fault of its own, told once
+    kinds = typing.get_args(known["async_config"].type) if "async_config" in known else ()
+    for kind in kinds:
+        if hasattr(kind, "__chz_fields__") and "loss_fn" in fields_of(kind):
+            below.items["loss_fn"], below.keys["loss_fn"] = loss, root.keys["loss_fn"]
 
 
 def _places(root: Mapping, before: str = "") -> dict[str, Place]:
