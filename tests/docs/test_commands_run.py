@@ -56,7 +56,12 @@ def _lines(page: Path) -> list[str]:
             continue
         lines = [line.strip() for line in block.replace("\\\n", " ").split("\n")]
         found += [one for one in lines if re.match(r"(tinker|cat|printf) ", one)]
-    return [one for one in found if "Qwen/" not in one and not one.startswith("tinker serve")]
+    elsewhere = ("Qwen/", " box:")  # a hosted model, another machine
+    return [
+        one
+        for one in found
+        if not any(word in one for word in elsewhere) and not one.startswith("tinker serve")
+    ]
 
 
 RUN_HERE = [page for page in PAGES if _lines(page)]

@@ -223,6 +223,7 @@ def on_a_terminal(run: Path, *, env: dict[str, str] | None = None) -> Iterator[t
         stderr=child,
         env=environment,
         start_new_session=True,
+        preexec_fn=_heed_interrupts,
     )
     os.close(child)
     try:
@@ -231,6 +232,11 @@ def on_a_terminal(run: Path, *, env: dict[str, str] | None = None) -> Iterator[t
         process.kill()
         process.wait()
         os.close(parent)
+
+
+def _heed_interrupts() -> None:
+    """A shell's background job ignores SIGINT, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def read_until(descriptor: int, wanted: bytes, seconds: float = 20.0) -> bytes:

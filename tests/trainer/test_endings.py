@@ -86,12 +86,14 @@ def test_sdk_warning_is_heard_as_a_pause(journal: Journal) -> None:
 
     from tinker_cli.trainer.child import _hear_pauses
 
+    logging.getLogger("tinker").setLevel(logging.CRITICAL)  # as another command may have left it
     _hear_pauses(journal)
     logger = logging.getLogger("tinker.lib.queue_state_logger")
     logger.warning("Training for m is paused. Reason: short on capacity.")
     assert (journal.status.state, journal.status.reason) == ("paused", "short on capacity.")
     journal.end_finished()
     logging.getLogger("tinker").handlers.clear()
+    logging.getLogger("tinker").setLevel(logging.NOTSET)
 
 
 def test_first_reason_to_stop_stays(journal: Journal) -> None:

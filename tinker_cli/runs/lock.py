@@ -17,6 +17,8 @@ from tinker_cli.errors import UsageError
 from tinker_cli.runs.status import REMOTE_SILENCE_SECONDS, process_mark, read_status
 
 LOCK_NAME = ".trainer.lock"
+PARTING_SECONDS = 15.0  # what a trainer may need, after its last status, to close its session
+LOOK_SECONDS = 0.1
 
 
 class RunLock:
@@ -63,6 +65,17 @@ def is_locked(run: Path) -> bool:
             return not _flock(file)
     except OSError:
         return False
+
+
+def is_at_work(run: Path) -> bool:
+    """True if a trainer holds the lock and its run goes on; one that has ended is waited for."""
+    deadline = time.monotonic() + PARTING_SECONDS
+    while is_locked(run):
+        status = read_status(run)
+        if status is None or status.is_live or time.monotonic() > deadline:
+            return True
+        time.sleep(LOOK_SECONDS)
+    return False
 
 
 def _flock(file: IO[str]) -> bool:

@@ -234,4 +234,7 @@ class _PauseListener(logging.Handler):
 
 
 def _hear_pauses(journal: Journal) -> None:
-    logging.getLogger("tinker").addHandler(_PauseListener(journal))
+    logger = logging.getLogger("tinker")
+    if not logger.isEnabledFor(logging.WARNING):
+        logger.setLevel(logging.WARNING)
+    logger.addHandler(_PauseListener(journal))

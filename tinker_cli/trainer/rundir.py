@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tinker_cli.errors import UsageError
 from tinker_cli.runs.describe import read_run_json
-from tinker_cli.runs.lock import is_locked
+from tinker_cli.runs.lock import is_at_work
 from tinker_cli.runs.status import effective_state, read_status
 
 RUN_FILES = ("run.json", "status.json", "metrics.jsonl", "checkpoints.jsonl", "config.json")
@@ -36,7 +36,7 @@ def prepare_directory(path: Path, mode: str, *, total_steps: int | None) -> tupl
             f"{path} exists and is no run directory",
             hint="give the run another log_path, or use --new",
         )
-    if is_locked(path):
+    if is_at_work(path):
         raise UsageError(
             f"a trainer is already at work in {path}", hint=f"watch it with: tinker watch {path}"
         )
