@@ -80,6 +80,9 @@ def _check_rl(values: dict[str, Any], note: Any) -> None:
 
 def _check_stream(stream: Any, substeps: int, builder: Any, note: Any) -> None:
     groups, parts = stream.groups_per_batch, stream.num_minibatches
+    if groups < 1 or parts < 1 or substeps < 1:
+        note("stream_minibatch_config", "groups_per_batch and num_minibatches must be at least 1")
+        return
     if groups % substeps or (groups // substeps) % parts:
         message = f"groups_per_batch {groups} must divide by num_substeps {substeps} x "
         note("stream_minibatch_config", f"{message}num_minibatches {parts}")
