@@ -91,9 +91,9 @@ def _build(options: argparse.Namespace) -> tuple[Any, Any]:
     source = str(tiny.FOLDER) if options.model == tiny.NAME else options.model
     base = load_base_model(options.name, source, device=options.device, dtype=options.dtype)
     cores = os.cpu_count() or 1
-    # The matrix products of a small model are too short to be shared between threads; its samples
+    # The matrix products of a small model are too short to be shared between threads; samples
     # can be, each thread having rows of its own.
-    lanes = (options.threads or min(cores, MOST_LANES)) if base.is_small else 1
+    lanes = (options.threads or min(cores, MOST_LANES)) if base.device.type == "cpu" else 1
     torch.set_num_threads(options.threads or (1 if base.is_small else cores))
     base.lanes = lanes
     store = Store(options.store)

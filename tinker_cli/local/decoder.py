@@ -18,10 +18,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tinker_cli.local.layers import (
+    Heads,
+    Layer,
+    LowRank,
+    Place,
+    Projection,
+    Window,
+    attention_inputs,
+    compiled_decode,
+    decode,
+    pack,
+    project,
+    rest,
+    rms,
+)
+
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ROW_GROUP = 8  # rows of a matrix product come in whole groups, so that one kernel serves all
 KEY_BLOCK = 32  # keys attended to come in whole blocks, for the same reason
-FUSE_NUMBERS = 50_000_000  # weights up to this are copied into fused matrices
+FOLD_NUMBERS = 20_000_000  # weights up to this are copied for an adapter, which is folded in
+PACK_NUMBERS = 500_000_000  # weights up to this are packed once; an adapter computes beside them
 PROMPT_TOKENS_AT_ONCE = 8192
 
 
@@ -41,65 +58,12 @@ def is_served(network: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Projection:
-    """Linear layers that read the same input, side by side."""
-
-    weights: tuple[Tensor, ...]  # each (out, in)
-    bias: Tensor | None
-    low_rank: tuple[tuple[Tensor, Tensor, float] | None, ...]  # per weight: A, B, scale
-    sizes: tuple[int, ...]  # outs of the layers
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x (rows, in) -> (rows, sum of outs)."""
-        pieces = self._pieces(x)
-        y = pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
-        return y if self.bias is None else y + self.bias
-
-    def parts(self, x: Tensor) -> Sequence[Tensor]:
-        """x (rows, in) -> a layer's output each, (rows, out)."""
-        if self.bias is not None or len(self.weights) == 1:
-            return torch.split(self(x), list(self.sizes), -1)
-        return self._pieces(x)
-
-    def _pieces(self, x: Tensor) -> list[Tensor]:
-        pieces = []
-        for weight, lora in zip(self.weights, self.low_rank, strict=True):
-            y = F.linear(x, weight)
-            if lora is not None:
-                a, b, scale = lora
-                y.addmm_(F.linear(x, a), b.t(), alpha=scale)
-            pieces.append(y)
-        return pieces
-
-
-@dataclass(frozen=True)
-class _Layer:
-    norm1: Tensor
-    qkv: Projection
-    qk_norm: Tensor | None  # (query heads + key heads, head_dim)
-    out: Projection
-    norm2: Tensor
-    gate_up: Projection
-    down: Projection
-
-
-@dataclass(frozen=True)
 class Weights:
     """A network's weights with one adapter in them, arranged for `Decoder`."""
 
-    layers: tuple[_Layer, ...]
+    layers: list[Layer]
     norm: Tensor
     head: Projection
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Views of one layer's keys and values."""
-
-    flat_k: Tensor  # (all rows * heads * positions, head_dim)
-    flat_v: Tensor
-    k: Tensor  # (rows * heads, head_dim, keys)
-    v: Tensor  # (rows * heads, keys, head_dim)
 
 
 class KeyValues:
@@ -110,7 +74,7 @@ class KeyValues:
         self._like = like
         self.k: list[Tensor] = [like.new_zeros(0, heads, 0, head_dim) for _ in range(layers)]
         self.v: list[Tensor] = [like.new_zeros(0, heads, 0, head_dim) for _ in range(layers)]
-        self._window: tuple[tuple[int, int], list[_Window]] = (0, 0), []
+        self._window: tuple[tuple[int, int], list[Window]] = (0, 0), []
 
     def ensure(self, rows: int, positions: int) -> None:
         """Make room; what is there stays."""
@@ -129,11 +93,11 @@ class KeyValues:
                 buffers[i] = new
         self._window = (0, 0), []
 
-    def window(self, rows: int, keys: int) -> list[_Window]:
+    def window(self, rows: int, keys: int) -> list[Window]:
         """By layer, the keys and values of the first rows and positions."""
         if self._window[0] != (rows, keys):
             views = [
-                _Window(
+                Window(
                     k.view(-1, k.shape[-1]),
                     v.view(-1, v.shape[-1]),
                     k[:rows, :, :keys].flatten(0, 1).transpose(-1, -2),
@@ -144,7 +108,7 @@ class KeyValues:
             self._window = (rows, keys), views
         return self._window[1]
 
-    def places(self, position: Tensor) -> Tensor:
+    def cells(self, position: Tensor) -> Tensor:
         """Where row r's keys at position[r] are in a window's flat views: (rows * heads,)."""
         heads, positions = self._shape[0], self.k[0].shape[2]
         row = torch.arange(len(position) * heads, device=position.device)
@@ -164,36 +128,37 @@ class Decoder:
         self._network, self._linears = network, layers
         config = network.config
         self.depth = int(config.num_hidden_layers)
-        self.heads = int(config.num_attention_heads)
-        self.kv_heads = int(config.num_key_value_heads)
-        dim = getattr(config, "head_dim", None)
-        self.head_dim = int(dim or config.hidden_size // self.heads)
-        self.eps = float(config.rms_norm_eps)
+        queries = int(config.num_attention_heads)
+        size = int(getattr(config, "head_dim", None) or config.hidden_size // queries)
+        eps = float(config.rms_norm_eps)
+        self.heads = Heads(queries, int(config.num_key_value_heads), size, eps)
         self._embed: Tensor = network.model.embed_tokens.weight
         self._rotary = network.model.rotary_emb
         numbers = sum(layer.weight.numel() for layer in layers.values())
-        self._fuse = numbers <= FUSE_NUMBERS
+        self._folds, self._packs = numbers <= FOLD_NUMBERS, numbers <= PACK_NUMBERS
+        self._base: dict[tuple[str, ...], Projection] = {}
+        self._decode = compiled_decode() if self._embed.device.type == "cpu" else decode
         self._angles: tuple[Tensor, Tensor] | None = None
 
     @property
     def bytes_per_position(self) -> int:
         """What one token of one row takes in the cache."""
-        return self.depth * 2 * self.kv_heads * self.head_dim * self._embed.element_size()
+        return self.depth * 2 * self.heads.keys * self.heads.size * self._embed.element_size()
 
     def weights(self, adapter: Any | None) -> Weights:
-        """Arrange the weights with `adapter` in them: folded and fused, or beside the base."""
-        layers = tuple(self._layer(i, adapter) for i in range(self.depth))
+        """Arrange the weights with `adapter` in them: folded in, or beside the base."""
+        layers = [self._layer(i, adapter) for i in range(self.depth)]
         head = self._projection(["lm_head"], adapter)
         return Weights(layers, self._network.model.norm.weight, head)
 
-    def _layer(self, index: int, adapter: Any | None) -> _Layer:
+    def _layer(self, index: int, adapter: Any | None) -> Layer:
         block, name = self._network.model.layers[index], f"model.layers.{index}"
         attention = block.self_attn
         qk_norm = None
         if hasattr(attention, "q_norm"):
-            norms = ((attention.q_norm, self.heads), (attention.k_norm, self.kv_heads))
+            norms = ((attention.q_norm, self.heads.queries), (attention.k_norm, self.heads.keys))
             qk_norm = torch.cat([norm.weight.expand(count, -1) for norm, count in norms])
-        return _Layer(
+        return Layer(
             norm1=block.input_layernorm.weight,
             qkv=self._projection([f"{name}.self_attn.{x}_proj" for x in "qkv"], adapter),
             qk_norm=qk_norm,
@@ -203,46 +168,55 @@ class Decoder:
             down=self._projection([f"{name}.mlp.down_proj"], adapter),
         )
 
-    def _projection(self, names: Sequence[str], adapter: Any | None) -> Projection:
+    def _projection(self, names: list[str], adapter: Any | None) -> Projection:
         from tinker_cli.local.lora import fold
 
-        linears = [self._linears[name] for name in names]
-        biases = [linear.bias for linear in linears]
-        bias = None
-        if any(b is not None for b in biases):
-            bias = torch.cat(
-                [
-                    linear.weight.new_zeros(linear.out_features) if b is None else b
-                    for linear, b in zip(linears, biases, strict=True)
-                ]
-            )
-        adapted = [adapter if adapter is not None and name in adapter.a else None for name in names]
-        sizes = tuple(linear.out_features for linear in linears)
-        if not self._fuse:
-            low = tuple(
-                None if own is None else (_as(own.a[n], w), _as(own.b[n], w), own.scale)
-                for n, own, w in zip(names, adapted, linears, strict=True)
-            )
-            return Projection(tuple(linear.weight for linear in linears), bias, low, sizes)
-        weights = [
-            linear.weight
-            if own is None
-            else fold(linear.weight, own.a[name], own.b[name], own.scale)
-            for linear, name, own in zip(linears, names, adapted, strict=True)
-        ]
-        fused = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return Projection((fused,), bias, (None,), sizes)
+        base = self._base_projection(tuple(names))
+        if adapter is None or not any(name in adapter.a for name in names):
+            return base
+        if self._folds:
+            weights = []
+            for name in names:
+                weight = self._linears[name].weight
+                if name in adapter.a:
+                    weight = fold(weight, adapter.a[name], adapter.b[name], adapter.scale)
+                weights.append(weight)
+            return _arranged(torch.cat(weights), base.bias)
+        outs, end = [], 0
+        for name in names:
+            outs.append(end)
+            end += self._linears[name].out_features
+        number, own = self._embed.dtype, [name for name in names if name in adapter.a]
+        low_rank = LowRank(
+            torch.cat([adapter.a[name] for name in own]).to(number),
+            [adapter.b[name].t().to(number) for name in own],
+            [out for name, out in zip(names, outs, strict=True) if name in own],
+            adapter.scale,
+        )
+        return base._replace(low_rank=low_rank)
+
+    def _base_projection(self, names: tuple[str, ...]) -> Projection:
+        """The layers without an adapter: arranged once, whoever uses them."""
+        if names not in self._base:
+            linears = [self._linears[name] for name in names]
+            weights, bias = [linear.weight for linear in linears], _joint_bias(linears)
+            if self._packs:
+                joint = torch.cat(weights) if len(weights) > 1 else weights[0]
+                self._base[names] = _arranged(joint, bias)
+            else:
+                self._base[names] = Projection(weights, False, bias, None)
+        return self._base[names]
 
     def new_cache(self) -> KeyValues:
         """An empty cache."""
-        return KeyValues(self.depth, self.kv_heads, self.head_dim, self._embed)
+        return KeyValues(self.depth, self.heads.keys, self.heads.size, self._embed)
 
     def logits(self, weights: Weights, hidden: Tensor) -> Tensor:
         """Last hidden states (rows, H) -> float32 logits (rows, V)."""
         count = len(hidden)
         if count % ROW_GROUP:
             hidden = F.pad(hidden, (0, 0, 0, -count % ROW_GROUP))
-        return weights.head(_rms(hidden, weights.norm, self.eps))[:count].float()
+        return project(weights.head, rms(hidden, weights.norm, self.heads.eps))[:count].float()
 
     def prompts(
         self, weights: Weights, prompts: Sequence[Tensor]
@@ -262,7 +236,7 @@ class Decoder:
         shapes = _blocks_of_equal_shape(lengths)
         kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in prompts]
         for layer in weights.layers:
-            q, k, v = self._qkv(layer, x, cos, sin)
+            q, k, v = attention_inputs(layer, x, cos, sin, self.heads)
             attended = torch.zeros_like(q)
             for width, members in shapes:
                 self._attend_prompts(width, members, q, k, v, attended)
@@ -273,7 +247,7 @@ class Decoder:
                         v[start : start + length].transpose(0, 1),
                     )
                 )
-            x = self._rest(layer, x, attended.flatten(1))
+            x = rest(layer, x, attended.flatten(1), self.heads.eps)
         return [x[start : start + length] for _, start, length in _spans(lengths)], kept
 
     def _attend_prompts(
@@ -294,7 +268,7 @@ class Decoder:
             target = source.new_zeros(len(members), width, *source.shape[1:])
             target[rows, columns] = source[index]
             padded.append(target.transpose(1, 2))
-        group = self.heads // self.kv_heads
+        group = self.heads.queries // self.heads.keys
         if group > 1:
             padded[1:] = [t.repeat_interleave(group, 1) for t in padded[1:]]
         out = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True)
@@ -312,41 +286,12 @@ class Decoder:
         token = torch.tensor([*tokens, *padding], device=device)
         position = torch.tensor([*lengths, *padding], device=device)
         cos, sin = self._rotation(position, max(lengths))
-        bias = torch.zeros(len(token), keys, dtype=self._embed.dtype, device=device)
-        bias.masked_fill_(torch.arange(keys, device=device) > position[:, None], float("-inf"))
-        bias = bias.repeat_interleave(self.kv_heads, 0).unsqueeze(1)  # (rows * kv heads, 1, keys)
-        places, windows = cache.places(position), cache.window(len(token), keys)
-        x = self._embed[token]
-        for layer, window in zip(weights.layers, windows, strict=True):
-            q, k, v = self._qkv(layer, x, cos, sin)
-            window.flat_k.index_copy_(0, places, k.reshape(-1, self.head_dim))
-            window.flat_v.index_copy_(0, places, v.reshape(-1, self.head_dim))
-            x = self._rest(layer, x, self._attend_step(window, q, bias))
-        return x[:count]
-
-    def _attend_step(self, window: _Window, q: Tensor, bias: Tensor) -> Tensor:
-        """One query a row, q (rows, heads, head_dim), attends to the row's keys -> (rows, H)."""
-        grouped = q.reshape(len(bias), -1, self.head_dim)
-        scores = torch.baddbmm(bias, grouped, window.k, alpha=self.head_dim**-0.5)
-        chance = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
-        return torch.bmm(chance, window.v).view(len(q), -1)
-
-    def _qkv(
-        self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys (both rotated) and values: each (rows, heads, head_dim)."""
-        joint = layer.qkv(_rms(x, layer.norm1, self.eps)).view(len(x), -1, self.head_dim)
-        qk, v = torch.split(joint, [self.heads + self.kv_heads, self.kv_heads], 1)
-        if layer.qk_norm is not None:
-            qk = _rms(qk, layer.qk_norm, self.eps)
-        # Rotary positions: x cos + (-right, left) sin, the signs being in the table of sines.
-        qk = torch.addcmul(qk * cos, qk.roll(self.head_dim // 2, -1), sin)
-        return qk[:, : self.heads], qk[:, self.heads :], v
-
-    def _rest(self, layer: _Layer, x: Tensor, attended: Tensor) -> Tensor:
-        x = layer.out(attended).add_(x)
-        gate, up = layer.gate_up.parts(_rms(x, layer.norm2, self.eps))
-        return layer.down(F.silu(gate).mul_(up)).add_(x)
+        mask = torch.zeros(len(token), keys, dtype=self._embed.dtype, device=device)
+        mask.masked_fill_(torch.arange(keys, device=device) > position[:, None], float("-inf"))
+        mask = mask.repeat_interleave(self.heads.keys, 0).unsqueeze(1)
+        place = Place(cos, sin, mask, cache.cells(position))
+        windows = cache.window(len(token), keys)
+        return self._decode(self._embed[token], place, weights.layers, windows, self.heads)[:count]
 
     def _rotation(self, position: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines (rows, 1, head_dim) at these positions, from a table that grows.
@@ -361,18 +306,20 @@ class Decoder:
         return self._angles[0][position], self._angles[1][position]
 
 
-def _as(tensor: Tensor, linear: Any) -> Tensor:
-    return tensor.to(linear.weight.dtype)
+def _arranged(weight: Tensor, bias: Tensor | None) -> Projection:
+    packed = pack(weight)
+    return Projection([weight if packed is None else packed], packed is not None, bias, None)
 
 
-def _rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMS norm over the last dimension, in float32 as the networks have it."""
-    width = x.shape[-1:]
-    if x.dtype is not torch.float32:
-        return weight * F.rms_norm(x.float(), width, eps=eps).to(x.dtype)
-    if weight.dim() == 1:
-        return F.rms_norm(x, width, weight, eps)
-    return F.rms_norm(x, width, eps=eps).mul_(weight)
+def _joint_bias(linears: Sequence[Any]) -> Tensor | None:
+    if all(linear.bias is None for linear in linears):
+        return None
+    return torch.cat(
+        [
+            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+            for linear in linears
+        ]
+    )
 
 
 def _spans(lengths: Sequence[int]) -> list[tuple[int, int, int]]:

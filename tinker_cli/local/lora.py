@@ -179,7 +179,7 @@ class BaseModel:
         """The threads of the lanes, each of which computes alone."""
         return ThreadPoolExecutor(self.lanes, "lane", torch.set_num_threads, (1,))
 
-    @property
+    @functools.cached_property
     def is_small(self) -> bool:
         """True if a matrix product is too short a piece of work to be shared between threads."""
         numbers = sum(parameter.numel() for parameter in self.network.parameters())

@@ -19,7 +19,8 @@ from tinker_cli.local.faults import ClientFault
 from tinker_cli.local.lanes import Lane, Share
 from tinker_cli.local.lora import Adapter, BaseModel
 
-LANE_ROWS = 24  # rows that make another lane worth its while
+LANE_ROWS = 8  # rows that make another lane worth its while
+LARGE_LANE_ROWS = 32  # and for a model whose weights each lane reads from memory
 STEPS_APART = 4  # tokens that lanes draw before they wait for each other
 MAX_ROWS = 256  # rows of one batch; above it a CPU gains nothing
 CACHE_BYTES = 4 << 30  # keys and values of one batch at most, if all rows grow to their end
@@ -47,7 +48,8 @@ class Batch:
     """Rows that decode together; requests come and go.
 
     The rows are spread over as many lanes as the model may use threads, each lane a smaller batch
-    of its own; a row's numbers are the same in any lane.
+    of its own on one thread; a row's numbers are the same in any lane. A lane that is alone with a
+    model of some size shares its matrix products between the threads instead.
     """
 
     def __init__(self, model: BaseModel, adapter: Adapter | None):
@@ -76,7 +78,8 @@ class Batch:
         """Run the prompts and draw the first tokens."""
         for job in jobs:
             job.completions = [None] * job.num_samples
-        shares = _spread(jobs, [len(lane.rows) for lane in self.lanes])
+        least = LANE_ROWS if self.model.is_small else LARGE_LANE_ROWS
+        shares = _spread(jobs, [len(lane.rows) for lane in self.lanes], least)
         busy = [(lane, share) for lane, share in zip(self.lanes, shares, strict=True) if share]
         return self._each([functools.partial(lane.admit, share) for lane, share in busy])
 
@@ -88,7 +91,7 @@ class Batch:
 
     def _each(self, works: Sequence[Callable[[], list[SampleJob]]]) -> list[SampleJob]:
         """Run the lanes' work at once; return the jobs of which no row is left."""
-        if len(self.lanes) > 1:
+        if len(works) > 1 or (len(self.lanes) > 1 and self.model.is_small):
             touched = list(self.model.pool.map(lambda work: work(), works))
         else:
             touched = [work() for work in works]
@@ -96,14 +99,14 @@ class Batch:
         return [job for job in jobs.values() if job.done]
 
 
-def _spread(jobs: Sequence[SampleJob], loads: Sequence[int]) -> list[list[Share]]:
+def _spread(jobs: Sequence[SampleJob], loads: Sequence[int], least: int) -> list[list[Share]]:
     """Deal the jobs' rows to lanes that hold `loads` rows, filling the emptiest first.
 
-    Few rows stay together, since a lane's step costs nearly the same for one row as for many.
+    Fewer than `least` stay together, a lane's step costing nearly the same for one row as for many.
     Rows of one prompt stay together where they fit, since each lane runs the prompt once.
     """
     total = sum(loads) + sum(job.num_samples for job in jobs)
-    used = min(len(loads), max(total // LANE_ROWS, 1))
+    used = min(len(loads), max(total // least, 1))
     order = sorted(range(len(loads)), key=lambda lane: loads[lane] if used > 1 else -loads[lane])
     room = {lane: max(-(-total // used) - loads[lane], 0) for lane in order[:used]}
     shares: list[list[Share]] = [[] for _ in loads]

@@ -1,0 +1,188 @@
+"""The layers of a model of the Llama family, as functions of tensors.
+
+They are written in the part of Python that TorchScript compiles. Compiled, the layers of a whole
+step run without the interpreter's lock, so that threads decode side by side; as they stand they
+compute the same. A weight of a CPU is packed once into the blocks that oneDNN's kernels read, which
+makes a product of few rows up to twice as fast as `F.linear`, where the weight is arranged anew in
+every call. Rows that come in whole groups of eight have the same bits in a product of any height.
+Knows tensors only.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+PACKED_FOR_ROWS = 32
+
+
+class LowRank(NamedTuple):
+    """What adapters add to layers that read the same input: scale (x A^T) B^T, layer by layer."""
+
+    a: Tensor  # (sum of ranks, in)
+    b: list[Tensor]  # a layer's (rank, out)
+    outs: list[int]  # where the layer's outputs begin
+    scale: float
+
+
+class Projection(NamedTuple):
+    """Linear layers that read the same input, side by side."""
+
+    weights: list[Tensor]  # a layer's (out, in) each, or one for all of them
+    packed: bool
+    bias: Tensor | None  # (sum of outs,)
+    low_rank: LowRank | None
+
+
+class Layer(NamedTuple):
+    """One block of the network."""
+
+    norm1: Tensor
+    qkv: Projection
+    qk_norm: Tensor | None  # (query heads + key heads, head_dim)
+    out: Projection
+    norm2: Tensor
+    gate_up: Projection
+    down: Projection
+
+
+class Heads(NamedTuple):
+    """The shape of attention, and what keeps a norm from dividing by zero."""
+
+    queries: int
+    keys: int
+    size: int
+    eps: float
+
+
+class Window(NamedTuple):
+    """Views of one layer's keys and values."""
+
+    flat_k: Tensor  # (all rows * heads * positions, head_dim)
+    flat_v: Tensor
+    k: Tensor  # (rows * heads, head_dim, keys)
+    v: Tensor  # (rows * heads, keys, head_dim)
+
+
+class Place(NamedTuple):
+    """Where the rows of a step stand."""
+
+    cos: Tensor  # (rows, 1, head_dim), as `rotate` wants them
+    sin: Tensor
+    mask: Tensor  # (rows * key heads, 1, keys): 0 where a row may look, else minus infinity
+    cells: Tensor  # (rows * key heads,): where the new keys go in a window's flat views
+
+
+def decode(
+    x: Tensor, place: Place, layers: list[Layer], windows: list[Window], heads: Heads
+) -> Tensor:
+    """Run one position a row, x (rows, H), through all layers; its keys and values are kept."""
+    for i in range(len(layers)):
+        layer, window = layers[i], windows[i]
+        q, k, v = attention_inputs(layer, x, place.cos, place.sin, heads)
+        window.flat_k.index_copy_(0, place.cells, k.reshape(-1, heads.size))
+        window.flat_v.index_copy_(0, place.cells, v.reshape(-1, heads.size))
+        x = rest(layer, x, attend(q, window, place.mask, heads), heads.eps)
+    return x
+
+
+def attend(q: Tensor, window: Window, mask: Tensor, heads: Heads) -> Tensor:
+    """One query a row, q (rows, heads, head_dim), attends to the row's keys -> (rows, H)."""
+    grouped = q.reshape(mask.size(0), -1, heads.size)
+    scores = torch.baddbmm(mask, grouped, window.k, beta=1, alpha=heads.size**-0.5)
+    chance = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
+    return torch.bmm(chance, window.v).view(q.size(0), -1)
+
+
+def attention_inputs(
+    layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, heads: Heads
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys (both rotated) and values: each (rows, heads, head_dim)."""
+    joint = project(layer.qkv, rms(x, layer.norm1, heads.eps)).view(x.size(0), -1, heads.size)
+    qk, v = torch.split(joint, [heads.queries + heads.keys, heads.keys], 1)
+    qk_norm = layer.qk_norm
+    if qk_norm is not None:
+        qk = rms(qk, qk_norm, heads.eps)
+    # Rotary positions: x cos + (-right, left) sin, the signs being in the table of sines.
+    qk = torch.addcmul(qk * cos, qk.roll(heads.size // 2, -1), sin)
+    return qk[:, : heads.queries], qk[:, heads.queries :], v
+
+
+def rest(layer: Layer, x: Tensor, attended: Tensor, eps: float) -> Tensor:
+    """What follows attention: its projection, and the gated MLP."""
+    x = project(layer.out, attended).add_(x)
+    gate, up = torch.chunk(project(layer.gate_up, rms(x, layer.norm2, eps)), 2, -1)
+    return project(layer.down, F.silu(gate).mul_(up)).add_(x)
+
+
+def project(layers: Projection, x: Tensor) -> Tensor:
+    """x (rows, in) -> (rows, sum of outs)."""
+    if layers.packed:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, layers.weights[0], None, "none", [], "")
+    elif len(layers.weights) == 1:
+        y = F.linear(x, layers.weights[0])
+    else:
+        y = torch.cat([F.linear(x, weight) for weight in layers.weights], -1)
+    low_rank = layers.low_rank
+    if low_rank is not None:
+        low = F.linear(x, low_rank.a)
+        rank = 0
+        for i in range(len(low_rank.b)):
+            b = low_rank.b[i]
+            out = y.narrow(1, low_rank.outs[i], b.size(1))
+            out.addmm_(low.narrow(1, rank, b.size(0)), b, alpha=low_rank.scale)
+            rank += b.size(0)
+    bias = layers.bias
+    if bias is not None:
+        y.add_(bias)
+    return y
+
+
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMS norm over the last dimension, in float32 as the networks have it."""
+    width = [x.size(-1)]
+    if x.dtype != torch.float32:
+        return weight * torch.rms_norm(x.float(), width, None, eps).to(x.dtype)
+    if weight.dim() == 1:
+        return torch.rms_norm(x, width, weight, eps)
+    return torch.rms_norm(x, width, None, eps).mul_(weight)
+
+
+@functools.cache
+def compiled_decode() -> Callable[[Tensor, Place, list[Layer], list[Window], Heads], Tensor]:
+    """`decode`, compiled if this torch can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return torch.jit.script(decode)
+        except (AttributeError, RuntimeError):
+            return decode
+
+
+def pack(weight: Tensor) -> Tensor | None:
+    """The weight (out, in) in blocks of its own memory; None where that can't be."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not _can_pack():
+        return None
+    return _pack(weight)
+
+
+@functools.cache
+def _can_pack() -> bool:
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    weight, x = torch.arange(64.0).view(16, 4), torch.arange(32.0).view(8, 4)
+    try:
+        y = project(Projection([_pack(weight)], True, None, None), x)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+    return torch.allclose(y, F.linear(x, weight))
+
+
+def _pack(weight: Tensor) -> Tensor:
+    # What torch's own compiler emits for frozen linear layers.
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR_ROWS)
+    return packed
