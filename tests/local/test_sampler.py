@@ -11,6 +11,7 @@ from small_models import shaken_adapter, small_base_model
 
 from tinker_cli.local.drawing import Decoding, SampleJob, Scoring, draw
 from tinker_cli.local.faults import ClientFault
+from tinker_cli.local.layers import decode
 from tinker_cli.local.learner import Learner
 from tinker_cli.local.lora import BaseModel
 from tinker_cli.local.protocol import Datum, TargetCells
@@ -41,7 +42,7 @@ def run(batch: Any, jobs: list[SampleJob], later: dict[int, list[SampleJob]] | N
     while batch.rows or (later and any(at >= step for at in later)):
         if later and step in later:
             batch.admit(later[step])
-        batch.step()
+        batch.step(lambda: True)  # one token
         step += 1
 
 
@@ -98,6 +99,46 @@ def test_decoder_gives_the_networks_own_logits(kind: str) -> None:
     batch = new_batch(model, adapter)
     assert isinstance(batch, Batch)
     run(batch, asked)
+    check_logprobs(model, adapter, asked)
+
+
+@pytest.mark.parametrize("way", ["folded", "beside packed", "beside plain"])
+@pytest.mark.parametrize("kind", ["qwen3", "qwen2"])  # norms of heads; biases
+def test_an_adapter_decodes_the_same_folded_or_beside_the_base(
+    kind: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinker_cli.local.decoder.FOLD_NUMBERS", 10**9 if way == "folded" else 0)
+    monkeypatch.setattr("tinker_cli.local.decoder.PACK_NUMBERS", 0 if "plain" in way else 10**9)
+    model = small_base_model(kind)
+    adapter = shaken_adapter(model)
+    asked = [job(model, [3, 900, 17, 4, 2000], n=2), job(model, list(range(70, 140)))]
+    run(new_batch(model, adapter), asked)
+    check_logprobs(model, adapter, asked)
+
+
+def test_compiled_layers_give_the_bits_of_the_plain_ones(
+    small_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> list[tuple[list[int], list[float]]]:
+        asked = [job(small_model, [7 + i, 90 + i], f"k{i}") for i in range(11)]
+        run(new_batch(small_model, None), asked)
+        return [one for each in asked for one in answers(each)]
+
+    assert small_model.decoder is not None
+    assert small_model.decoder._decode is not decode, "this torch compiles no layers"
+    compiled = drawn()
+    monkeypatch.setattr(small_model.decoder, "_decode", decode)
+    assert drawn() == compiled
+
+
+def test_weights_that_can_not_be_packed_are_used_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tinker_cli.local.layers._can_pack", lambda: False)
+    model = small_base_model("llama")
+    adapter = shaken_adapter(model)
+    asked = [job(model, [3, 900, 17, 4, 2000], n=2)]
+    run(new_batch(model, adapter), asked)
     check_logprobs(model, adapter, asked)
 
 
@@ -289,12 +330,12 @@ def test_cancelled_rows_leave_at_once(small_model: BaseModel) -> None:
     gone, stays = job(small_model, [1, 2], n=3, max_tokens=400), job(small_model, [3], n=2)
     batch = new_batch(small_model, None)
     batch.admit([gone, stays])
-    batch.step()
+    batch.step(lambda: True)  # one token
     gone.cancelled = True
-    batch.step()
+    batch.step(lambda: True)  # one token
     assert {id(row.job) for row in batch.rows} == {id(stays)}
     while batch.rows:
-        batch.step()
+        batch.step(lambda: True)  # one token
     alone = job(small_model, [3], n=2)
     run(new_batch(small_model, None), [alone])
     assert answers(stays) == answers(alone)

@@ -67,30 +67,26 @@ class Weights:
 
 
 class KeyValues:
-    """Keys and values of many rows: per layer (rows, heads, positions, head_dim), growing."""
+    """Keys and values of many rows, by layer: (2, rows, heads, positions, head_dim), growing."""
 
     def __init__(self, layers: int, heads: int, head_dim: int, like: Tensor):
-        self._shape = (heads, head_dim)
         self._like = like
-        self.k: list[Tensor] = [like.new_zeros(0, heads, 0, head_dim) for _ in range(layers)]
-        self.v: list[Tensor] = [like.new_zeros(0, heads, 0, head_dim) for _ in range(layers)]
+        self._layers = [like.new_zeros(2, 0, heads, 0, head_dim) for _ in range(layers)]
         self._window: tuple[tuple[int, int], list[Window]] = (0, 0), []
 
     def ensure(self, rows: int, positions: int) -> None:
         """Make room; what is there stays."""
-        old_rows, _, old_positions, _ = self.k[0].shape
+        _, old_rows, heads, old_positions, head_dim = self._layers[0].shape
         if rows <= old_rows and positions <= old_positions:
             return
         rows = max(old_rows, -(-rows // ROW_GROUP) * ROW_GROUP)
         if positions > old_positions:  # half as much again, so that growth is seldom
             positions = max(positions, old_positions * 3 // 2)
         positions = -(-max(positions, old_positions) // KEY_BLOCK) * KEY_BLOCK
-        heads, head_dim = self._shape
-        for buffers in (self.k, self.v):
-            for i, old in enumerate(buffers):
-                new = self._like.new_zeros(rows, heads, positions, head_dim)
-                new[:old_rows, :, :old_positions] = old
-                buffers[i] = new
+        for i, old in enumerate(self._layers):
+            new = self._like.new_zeros(2, rows, heads, positions, head_dim)
+            new[:, :old_rows, :, :old_positions] = old
+            self._layers[i] = new
         self._window = (0, 0), []
 
     def window(self, rows: int, keys: int) -> list[Window]:
@@ -98,27 +94,46 @@ class KeyValues:
         if self._window[0] != (rows, keys):
             views = [
                 Window(
-                    k.view(-1, k.shape[-1]),
-                    v.view(-1, v.shape[-1]),
-                    k[:rows, :, :keys].flatten(0, 1).transpose(-1, -2),
-                    v[:rows, :, :keys].flatten(0, 1),
+                    both.view(-1, both.shape[-1]),
+                    both[0, :rows, :, :keys].flatten(0, 1).transpose(-1, -2),
+                    both[1, :rows, :, :keys].flatten(0, 1),
                 )
-                for k, v in zip(self.k, self.v, strict=True)
+                for both in self._layers
             ]
             self._window = (rows, keys), views
         return self._window[1]
 
     def cells(self, position: Tensor) -> Tensor:
-        """Where row r's keys at position[r] are in a window's flat views: (rows * heads,)."""
-        heads, positions = self._shape[0], self.k[0].shape[2]
-        row = torch.arange(len(position) * heads, device=position.device)
-        return row * positions + position.repeat_interleave(heads)
+        """Where row r's keys and values at position[r] are in a window's flat view.
+
+        Row by row its keys, a head each, then its values: (rows * 2 * heads,).
+        """
+        _, rows, heads, positions, _ = self._layers[0].shape
+        device = position.device
+        row = torch.arange(len(position), device=device).view(-1, 1, 1)
+        kind = torch.arange(2, device=device).view(1, -1, 1)
+        head = torch.arange(heads, device=device).view(1, 1, -1)
+        cells = ((kind * rows + row) * heads + head) * positions + position.view(-1, 1, 1)
+        return cells.flatten()
+
+    def put(self, row: int, layer: int, kv: Tensor) -> None:
+        """Set a row's keys and values from its beginning: kv (positions, 2 * heads, head_dim)."""
+        both = kv.view(len(kv), 2, -1, kv.shape[-1]).permute(1, 2, 0, 3)
+        self._layers[layer][:, row, :, : len(kv)] = both
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row's keys and values to another row."""
-        for buffers in (self.k, self.v):
-            for buffer in buffers:
-                buffer[target, :, :length] = buffer[source, :, :length]
+        for both in self._layers:
+            both[:, target, :, :length] = both[:, source, :, :length]
+
+
+@dataclass(frozen=True)
+class _Equals:
+    """Prompts of one length in whole blocks, and how they go in and out of a padded batch."""
+
+    cells: Tensor  # (prompts, width): which token of the run; beyond a prompt's end any
+    inside: Tensor  # which cells of the flat batch are tokens
+    tokens: Tensor  # and which tokens of the run
 
 
 class Decoder:
@@ -137,6 +152,7 @@ class Decoder:
         numbers = sum(layer.weight.numel() for layer in layers.values())
         self._folds, self._packs = numbers <= FOLD_NUMBERS, numbers <= PACK_NUMBERS
         self._base: dict[tuple[str, ...], Projection] = {}
+        self._latest: tuple[str | None, Weights] | None = None  # an adapter's digest, and with it
         self._decode = compiled_decode() if self._embed.device.type == "cpu" else decode
         self._angles: tuple[Tensor, Tensor] | None = None
 
@@ -146,7 +162,13 @@ class Decoder:
         return self.depth * 2 * self.heads.keys * self.heads.size * self._embed.element_size()
 
     def weights(self, adapter: Any | None) -> Weights:
-        """Arrange the weights with `adapter` in them: folded in, or beside the base."""
+        """The weights with `adapter` in them: folded in, or beside the base."""
+        digest = None if adapter is None else adapter.digest()
+        if self._latest is None or self._latest[0] != digest:
+            self._latest = digest, self._arrange(adapter)
+        return self._latest[1]
+
+    def _arrange(self, adapter: Any | None) -> Weights:
         layers = [self._layer(i, adapter) for i in range(self.depth)]
         head = self._projection(["lm_head"], adapter)
         return Weights(layers, self._network.model.norm.weight, head)
@@ -220,10 +242,10 @@ class Decoder:
 
     def prompts(
         self, weights: Weights, prompts: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[list[tuple[Tensor, Tensor]]]]:
+    ) -> tuple[list[Tensor], list[list[Tensor]]]:
         """Run prompts, each int64 (P,): their hidden states (P, H), and keys and values by layer.
 
-        Keys and values of a prompt in a layer are (heads, P, head_dim).
+        Keys and values of a prompt in a layer are (P, 2 * heads, head_dim).
         """
         lengths = [len(prompt) for prompt in prompts]
         device = self._embed.device
@@ -233,46 +255,30 @@ class Decoder:
         flat, position = F.pad(flat, (0, padding)), F.pad(position, (0, padding))
         cos, sin = self._rotation(position, max(lengths))
         x = self._embed[flat]
-        shapes = _blocks_of_equal_shape(lengths)
-        kept: list[list[tuple[Tensor, Tensor]]] = [[] for _ in prompts]
+        equals = _equals(lengths, device)
+        kept: list[list[Tensor]] = [[] for _ in prompts]
         for layer in weights.layers:
-            q, k, v = attention_inputs(layer, x, cos, sin, self.heads)
+            q, kv = attention_inputs(layer, x, cos, sin, self.heads)
             attended = torch.zeros_like(q)
-            for width, members in shapes:
-                self._attend_prompts(width, members, q, k, v, attended)
+            for each in equals:
+                attended[each.tokens] = self._attend_prompts(each, q, kv)
             for i, start, length in _spans(lengths):
-                kept[i].append(
-                    (
-                        k[start : start + length].transpose(0, 1),
-                        v[start : start + length].transpose(0, 1),
-                    )
-                )
+                kept[i].append(kv[start : start + length])
             x = rest(layer, x, attended.flatten(1), self.heads.eps)
         return [x[start : start + length] for _, start, length in _spans(lengths)], kept
 
-    def _attend_prompts(
-        self,
-        width: int,
-        members: Sequence[tuple[int, int]],
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        attended: Tensor,
-    ) -> None:
-        """Causal attention of the prompts at `members` (start, length), padded to `width`."""
-        rows = torch.cat([torch.full((n,), i) for i, (_, n) in enumerate(members)]).to(q.device)
-        columns = torch.cat([torch.arange(n) for _, n in members]).to(q.device)
-        index = torch.cat([torch.arange(s, s + n) for s, n in members]).to(q.device)
-        padded = []
-        for source in (q, k, v):
-            target = source.new_zeros(len(members), width, *source.shape[1:])
-            target[rows, columns] = source[index]
-            padded.append(target.transpose(1, 2))
+    def _attend_prompts(self, equals: _Equals, q: Tensor, kv: Tensor) -> Tensor:
+        """Causal attention inside each prompt -> (tokens, heads, head_dim).
+
+        What stands beyond a prompt's end comes after all of its tokens, which don't look there.
+        """
+        k, v = kv.chunk(2, 1)
+        batch = [each[equals.cells].transpose(1, 2) for each in (q, k, v)]
         group = self.heads.queries // self.heads.keys
         if group > 1:
-            padded[1:] = [t.repeat_interleave(group, 1) for t in padded[1:]]
-        out = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True)
-        attended[index] = out.transpose(1, 2)[rows, columns]
+            batch[1:] = [each.repeat_interleave(group, 1) for each in batch[1:]]
+        out = F.scaled_dot_product_attention(batch[0], batch[1], batch[2], is_causal=True)
+        return out.transpose(1, 2).flatten(0, 1)[equals.inside]
 
     def step(
         self, weights: Weights, cache: KeyValues, tokens: Sequence[int], lengths: Sequence[int]
@@ -286,18 +292,15 @@ class Decoder:
         token = torch.tensor([*tokens, *padding], device=device)
         position = torch.tensor([*lengths, *padding], device=device)
         cos, sin = self._rotation(position, max(lengths))
-        mask = torch.zeros(len(token), keys, dtype=self._embed.dtype, device=device)
-        mask.masked_fill_(torch.arange(keys, device=device) > position[:, None], float("-inf"))
-        mask = mask.repeat_interleave(self.heads.keys, 0).unsqueeze(1)
-        place = Place(cos, sin, mask, cache.cells(position))
+        mask = torch.zeros(len(token), 1, 1, keys, dtype=self._embed.dtype, device=device)
+        hidden = torch.arange(keys, device=device) > position.view(-1, 1, 1, 1)
+        mask = mask.masked_fill_(hidden, float("-inf")).expand(-1, self.heads.keys, -1, -1)
+        place = Place(cos, sin, mask.flatten(0, 1), cache.cells(position))
         windows = cache.window(len(token), keys)
         return self._decode(self._embed[token], place, weights.layers, windows, self.heads)[:count]
 
     def _rotation(self, position: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines (rows, 1, head_dim) at these positions, from a table that grows.
-
-        The left half of the sines is negated.
-        """
+        """Cosines and sines as `Place` has them, from a table that grows."""
         if self._angles is None or len(self._angles[0]) <= last:
             table = torch.arange(max(last + 1, 512) * 2, device=position.device)
             cos, sin = self._rotary(self._embed, table.unsqueeze(0))
@@ -330,9 +333,17 @@ def _spans(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
     return spans
 
 
-def _blocks_of_equal_shape(lengths: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Prompts (start, length) by their length in whole blocks."""
-    shapes: dict[int, list[tuple[int, int]]] = {}
+def _equals(lengths: Sequence[int], device: Any) -> list[_Equals]:
+    """Group a run of prompts by their length in whole blocks."""
+    by_width: dict[int, list[tuple[int, int]]] = {}
     for _, start, length in _spans(lengths):
-        shapes.setdefault(-(-length // KEY_BLOCK) * KEY_BLOCK, []).append((start, length))
-    return list(shapes.items())
+        by_width.setdefault(-(-length // KEY_BLOCK) * KEY_BLOCK, []).append((start, length))
+    equals = []
+    for width, members in by_width.items():
+        begin, size = torch.tensor(members).unsqueeze(-1).unbind(1)  # (prompts, 1) each
+        column = torch.arange(width)
+        cells = (begin + column).clamp(max=sum(lengths) - 1)
+        inside = (column < size).flatten().nonzero().squeeze(-1)
+        tokens = cells.flatten()[inside]
+        equals.append(_Equals(cells.to(device), inside.to(device), tokens.to(device)))
+    return equals

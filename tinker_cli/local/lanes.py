@@ -6,7 +6,8 @@ any lane, beside any other rows. Knows a model and its rows; knows nothing of ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,10 +68,8 @@ class Lane:
             longest = max(len(rows[i].job.prompt) for i in staying) + 1
             self.cache.ensure(start + len(staying), -(-longest // KEY_BLOCK) * KEY_BLOCK)
         for offset, i in enumerate(staying):
-            length = len(rows[i].job.prompt)
-            for layer, (k, v) in enumerate(kept[picked[i]]):
-                self.cache.k[layer][start + offset, :, :length] = k
-                self.cache.v[layer][start + offset, :, :length] = v
+            for layer, kv in enumerate(kept[picked[i]]):
+                self.cache.put(start + offset, layer, kv)
             self.rows.append(rows[i])
         return [rows[i].job for i in done]
 
@@ -82,12 +81,13 @@ class Lane:
                 self.model.vocab_size,
             )
 
-    def steps(self, most: int) -> list[SampleJob]:
-        """Step until a row is finished, at most so often; return the jobs of finished rows."""
-        for _ in range(most):
-            if finished := self._step():
-                return finished
-        return []
+    def steps(self, seconds: float, is_awaited: Callable[[], bool]) -> list[SampleJob]:
+        """Step for about so long, at least once; return the jobs of the rows that finished."""
+        finished = self._step()
+        end = time.perf_counter() + seconds
+        while self.rows and time.perf_counter() < end and not is_awaited():
+            finished += self._step()
+        return finished
 
     def _step(self) -> list[SampleJob]:
         with torch.inference_mode():

@@ -62,8 +62,7 @@ class Heads(NamedTuple):
 class Window(NamedTuple):
     """Views of one layer's keys and values."""
 
-    flat_k: Tensor  # (all rows * heads * positions, head_dim)
-    flat_v: Tensor
+    flat: Tensor  # (2 * all rows * heads * positions, head_dim)
     k: Tensor  # (rows * heads, head_dim, keys)
     v: Tensor  # (rows * heads, keys, head_dim)
 
@@ -71,10 +70,10 @@ class Window(NamedTuple):
 class Place(NamedTuple):
     """Where the rows of a step stand."""
 
-    cos: Tensor  # (rows, 1, head_dim), as `rotate` wants them
-    sin: Tensor
+    cos: Tensor  # (rows, 1, head_dim)
+    sin: Tensor  # the same, its left half negated
     mask: Tensor  # (rows * key heads, 1, keys): 0 where a row may look, else minus infinity
-    cells: Tensor  # (rows * key heads,): where the new keys go in a window's flat views
+    cells: Tensor  # (rows * 2 * key heads,): where new keys and values go in a window's flat view
 
 
 def decode(
@@ -83,9 +82,8 @@ def decode(
     """Run one position a row, x (rows, H), through all layers; its keys and values are kept."""
     for i in range(len(layers)):
         layer, window = layers[i], windows[i]
-        q, k, v = attention_inputs(layer, x, place.cos, place.sin, heads)
-        window.flat_k.index_copy_(0, place.cells, k.reshape(-1, heads.size))
-        window.flat_v.index_copy_(0, place.cells, v.reshape(-1, heads.size))
+        q, kv = attention_inputs(layer, x, place.cos, place.sin, heads)
+        window.flat.index_copy_(0, place.cells, kv.reshape(-1, heads.size))
         x = rest(layer, x, attend(q, window, place.mask, heads), heads.eps)
     return x
 
@@ -100,16 +98,19 @@ def attend(q: Tensor, window: Window, mask: Tensor, heads: Heads) -> Tensor:
 
 def attention_inputs(
     layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, heads: Heads
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys (both rotated) and values: each (rows, heads, head_dim)."""
+) -> tuple[Tensor, Tensor]:
+    """Queries (rows, heads, head_dim); keys and values (rows, 2 * key heads, head_dim).
+
+    Queries and keys are rotated: x cos + (-right, left) sin.
+    """
     joint = project(layer.qkv, rms(x, layer.norm1, heads.eps)).view(x.size(0), -1, heads.size)
-    qk, v = torch.split(joint, [heads.queries + heads.keys, heads.keys], 1)
+    qk = joint[:, : heads.queries + heads.keys]
     qk_norm = layer.qk_norm
     if qk_norm is not None:
-        qk = rms(qk, qk_norm, heads.eps)
-    # Rotary positions: x cos + (-right, left) sin, the signs being in the table of sines.
-    qk = torch.addcmul(qk * cos, qk.roll(heads.size // 2, -1), sin)
-    return qk[:, : heads.queries], qk[:, heads.queries :], v
+        qk.copy_(rms(qk, qk_norm, heads.eps))
+    turned = qk.roll(heads.size // 2, -1)
+    qk.mul_(cos).addcmul_(turned, sin)
+    return joint[:, : heads.queries], joint[:, heads.queries :]
 
 
 def rest(layer: Layer, x: Tensor, attended: Tensor, eps: float) -> Tensor:

@@ -21,7 +21,7 @@ from tinker_cli.local.lora import Adapter, BaseModel
 
 LANE_ROWS = 8  # rows that make another lane worth its while
 LARGE_LANE_ROWS = 32  # and for a model whose weights each lane reads from memory
-STEPS_APART = 4  # tokens that lanes draw before they wait for each other
+TURN_SECONDS = 0.02  # for which a lane decodes before it waits for the others
 MAX_ROWS = 256  # rows of one batch; above it a CPU gains nothing
 CACHE_BYTES = 4 << 30  # keys and values of one batch at most, if all rows grow to their end
 Array = np.ndarray[Any, Any]
@@ -40,8 +40,8 @@ class Rows(Protocol):
     def admit(self, jobs: Sequence[SampleJob]) -> list[SampleJob]:
         """Take jobs in and draw their first tokens; return those that this finished."""
 
-    def step(self) -> list[SampleJob]:
-        """Draw a token for every row, or a few; return the jobs that this finished."""
+    def step(self, is_awaited: Callable[[], bool]) -> list[SampleJob]:
+        """Draw a token for every row, and more until awaited; return the jobs that finished."""
 
 
 class Batch:
@@ -83,11 +83,11 @@ class Batch:
         busy = [(lane, share) for lane, share in zip(self.lanes, shares, strict=True) if share]
         return self._each([functools.partial(lane.admit, share) for lane, share in busy])
 
-    def step(self) -> list[SampleJob]:
-        """Draw tokens for every row, one or a few; return the jobs that this finished."""
+    def step(self, is_awaited: Callable[[], bool]) -> list[SampleJob]:
+        """Draw tokens for every row, for a turn's time; return the jobs that this finished."""
         busy = [lane for lane in self.lanes if lane.rows]
-        most = STEPS_APART if len(busy) > 1 else 1
-        return self._each([functools.partial(lane.steps, most) for lane in busy])
+        seconds = TURN_SECONDS
+        return self._each([functools.partial(lane.steps, seconds, is_awaited) for lane in busy])
 
     def _each(self, works: Sequence[Callable[[], list[SampleJob]]]) -> list[SampleJob]:
         """Run the lanes' work at once; return the jobs of which no row is left."""

@@ -8,6 +8,7 @@ evenly when both have work. Knows nothing of HTTP bodies or of what an operation
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -197,12 +198,13 @@ class Scheduler:
                 credit = time.perf_counter() - started
 
     def _sampling_turn(self) -> float:
-        """Take in what has arrived, draw a token for every row; return the seconds it took."""
+        """Take in what has arrived, draw a few tokens for every row; return the seconds it took."""
         started = time.perf_counter()
         if self._arrived:
             self._gather()
         for key, decoding in list(self._decoding.items()):
-            self._guarded(key, decoding, decoding.batch.step)
+            step = functools.partial(decoding.batch.step, self._is_awaited)
+            self._guarded(key, decoding, step)
         return time.perf_counter() - started
 
     def _gather(self) -> None:
@@ -215,14 +217,18 @@ class Scheduler:
         while True:
             self._take_in()
             left = len(self._arrived)
-            if not alone or self._is_awaited() or time.monotonic() > limit:
+            if not alone or self._has_operations() or time.monotonic() > limit:
                 return
             time.sleep(GATHER_SECONDS)
             if len(self._arrived) <= left:
                 return
 
     def _is_awaited(self) -> bool:
-        """True if an operation that is no sampling waits for the worker."""
+        """True if anything has come for the worker."""
+        return bool(self._arrived) or self._has_operations()
+
+    def _has_operations(self) -> bool:
+        """True if an operation that is no sampling waits."""
         with self._work.mutex:
             return any(work is not _wake for work in self._work.queue)
 

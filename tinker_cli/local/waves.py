@@ -73,7 +73,7 @@ class Wave:
         self.positions = positions[picked, -1]
         self._drop(extend(self.rows, out.logits[picked, -1].float(), self.model.tokenizer))
 
-    def step(self) -> list[SampleJob]:
+    def step(self, is_awaited: Callable[[], bool]) -> list[SampleJob]:
         """Draw a token for every row; return the jobs that this finished."""
         self._drop([i for i, row in enumerate(self.rows) if row.job.cancelled])
         if not self.rows:
