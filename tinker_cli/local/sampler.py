@@ -86,8 +86,9 @@ class Batch:
     def step(self, is_awaited: Callable[[], bool]) -> list[SampleJob]:
         """Draw tokens for every row, for a turn's time; return the jobs that this finished."""
         busy = [lane for lane in self.lanes if lane.rows]
-        seconds = TURN_SECONDS
-        return self._each([functools.partial(lane.steps, seconds, is_awaited) for lane in busy])
+        return self._each(
+            [functools.partial(lane.steps, TURN_SECONDS, is_awaited) for lane in busy]
+        )
 
     def _each(self, works: Sequence[Callable[[], list[SampleJob]]]) -> list[SampleJob]:
         """Run the lanes' work at once; return the jobs of which no row is left."""
