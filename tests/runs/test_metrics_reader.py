@@ -68,7 +68,7 @@ def test_several_rows_of_a_step_are_merged(tmp_path: Path) -> None:
     assert reader.frame.overwritten == 0
 
 
-def test_nan_is_a_value_that_is_not_finite_and_null_is_none(tmp_path: Path) -> None:
+def test_nan_null_and_such_texts_are_values_that_are_not_finite(tmp_path: Path) -> None:
     text = (
         '{"step":0,"loss":nan}\n{"step":1,"loss":null}\n{"step":2,"loss":"NaN"}\n'
         '{"step":3,"loss":0.5}\n{"step":4,"loss":NaN}\n{"step":5,"loss":-Infinity}\n'
@@ -77,7 +77,7 @@ def test_nan_is_a_value_that_is_not_finite_and_null_is_none(tmp_path: Path) -> N
     assert reader.notes.torn == [1]
     steps, values = reader.frame.column("loss").finite()
     assert (list(steps), list(values)) == ([3], [0.5])
-    assert reader.frame.column("loss").not_finite == [4, 5]
+    assert reader.frame.column("loss").not_finite == [1, 2, 4, 5]
 
 
 def test_late_keys_nested_text_and_odd_names(tmp_path: Path) -> None:
@@ -152,15 +152,12 @@ def test_reading_in_pieces_is_reading_at_once(
         reader.poll()
     whole = read_metrics(path)
     assert repr(list(reader.frame.rows())) == repr(list(whole.frame.rows()))
-    last: dict[int, float | None] = {}
-    for row in rows:
-        if row["a"] is not None or row["step"] not in last:
-            last[row["step"]] = row["a"]
+    last = {row["step"]: row["a"] for row in rows}
     if "a" in whole.frame.columns:
         for step, value in zip(*_column(whole, "a"), strict=True):
             wanted = last[step]
-            assert wanted is not None
-            assert value == (wanted if math.isfinite(wanted) else NOT_FINITE)
+            is_number = wanted is not None and math.isfinite(wanted)
+            assert value == (wanted if is_number else NOT_FINITE)
 
 
 KEYS = ["env/all/reward/total", "optim/kl_sample_train_v1", "optim/entropy", "env/all/correct"]

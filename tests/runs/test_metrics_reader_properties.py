@@ -44,9 +44,9 @@ def plain_read(data: bytes) -> tuple[Rows, int, int]:
             without += 1
             continue
         new = {
-            key: float(value) if math.isfinite(value) else NOT_FINITE
+            key: float(value) if value is not None and math.isfinite(value) else NOT_FINITE
             for key, value in row.items()
-            if isinstance(value, (int, float))
+            if value is None or isinstance(value, (int, float))
         }
         old = rows.get(int(step), {})
         rows[int(step)] = new if old.keys() & new.keys() else old | new

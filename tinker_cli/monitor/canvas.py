@@ -287,15 +287,19 @@ def _x_labels(place: _Place, x_text: Callable[[float], str], crossed: Set[int]) 
     """
     width, (left, right) = place.cells.width, place.ends
     first, last = x_text(left), x_text(right)
+    if left == right:
+        return {place.column(left): first} if place.column(left) + len(first) <= width else {}
     ends = ((0, first), (width - len(last), last))
     found = {start: word for start, word in ends if 2 * len(word) + 2 <= width}
     parts, free = 4 if width >= 60 else 2 if width >= 30 else 1, len(first) + 2
+    are_whole = left == int(left) and right == int(right)  # as steps are
     for i in range(1, parts):
         x = left + (right - left) * i / parts
-        x = float(round(x)) if right - left >= 2 * parts else x
+        x = float(round(x)) if are_whole or right - left >= 2 * parts else x
         start, word = place.column(x), x_text(x)
         fits = free <= start and start + len(word) + 2 <= width - len(last)
-        if fits and crossed.isdisjoint(range(start, start + len(word))):
+        is_new = word not in found.values() and word != last
+        if fits and is_new and crossed.isdisjoint(range(start, start + len(word))):
             found[start] = word
             free = start + len(word) + 2
     return found

@@ -29,6 +29,9 @@ WITNESS_BYTES = (
 )
 STEP_KEY = "step"
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".gz")
+NOT_FINITE_WORDS = frozenset(
+    sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")
+)
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f"  # the first byte of gzip, and never of JSON
 
@@ -296,7 +299,10 @@ def usable_step(value: Any) -> int | None:
 
 
 def numbers(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numeric values of a row; nested ones as `outer/inner`; text, lists and null left out."""
+    """The numeric values of a row; nested ones as `outer/inner`; text and lists left out.
+
+    null and texts such as "NaN" are how other loggers write a value that isn't finite.
+    """
     for key, value in row.items():
         if key == STEP_KEY and not prefix:
             continue
@@ -306,6 +312,8 @@ def numbers(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
             yield from numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int):
             yield prefix + key, _as_float(value)
+        elif value is None or (isinstance(value, str) and value.lower() in NOT_FINITE_WORDS):
+            yield prefix + key, NOT_FINITE
 
 
 def _as_float(value: int) -> float:
