@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import re
 from array import array
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +17,7 @@ from rich.cells import cell_len
 from tinker_cli.monitor.canvas import COLOURS, Marks, draw
 from tinker_cli.monitor.charts import line_chart, sparkline
 from tinker_cli.monitor.curves import Series, bounds, short, thin, tick
+from tinker_cli.runs.metrics import read_metrics
 
 NAN, INF = math.nan, math.inf
 
@@ -247,3 +251,32 @@ def test_a_sparkline_fits_and_ends_high() -> None:
     assert (line[0], line[-1]) == ("▁", "█")
     assert sparkline([NAN], 12) == ""
     assert sparkline([1.0, 2.0], 12, unicode=False).isascii()
+
+
+def x_labels(text: str) -> list[str]:
+    """The words of the axis: the last line but the frame."""
+    axis = next(line for line in reversed(text.split("\n")) if "──" in line and line[0] == "│")
+    return re.findall(r"[0-9.]+", axis)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 30, 300])
+def test_steps_are_whole_numbers_each_said_once(count: int) -> None:
+    said = x_labels(chart([float(i) for i in range(count)], width=100))
+    assert said[0] == "0"
+    assert said[-1] == str(count - 1)
+    assert all(label.isdigit() for label in said)
+    assert len(set(said)) == len(said)
+
+
+def test_a_single_point_has_a_single_label() -> None:
+    assert x_labels(chart([3.0], width=100)) == ["0"]
+
+
+def test_a_row_that_says_null_breaks_the_line(tmp_path: Path) -> None:
+    rows = [{"step": i, "loss": None if i == 10 else 1.0} for i in range(20)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    column = read_metrics(tmp_path).frame.column("loss")
+    broken = line_chart([Series("loss", column.steps, column.values)], width=60, height=12)
+    whole = chart([1.0] * 20)
+    assert dots(broken) < dots(whole)
+    assert "1 non-finite value (step 10)" in broken

@@ -78,8 +78,8 @@ def test_one_look_answers_the_questions(rl: Path) -> None:
         "entropy",
         "groups",
         "sampling 6",
-        "best    1.10",
-        "worst  -0.10",
+        "best    1.10  How many apples? → …so she has",
+        "worst  -0.10  How many apples? → Let me",
         "(cut off)",
         "step 240: KL v2 0.0112 > 0.01",
         "checkpoint 000300",
@@ -138,6 +138,17 @@ def test_text_of_models_and_logs_brings_no_escape_codes(tmp_path: Path) -> None:
     shown = text(RunFacts(run), View(), 120, 40)
     assert "\x1b" not in shown
     assert "a [INFO] ok end" in shown
+
+
+def test_the_log_on_the_screen_is_what_a_person_would_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", steps=30)
+    record = "tinker_cookbook.rl.train:9 [\x1b[93mWARNING\x1b[0m] 3 of 8 groups failed\n"
+    transcript = "====== Trajectory Group ======\nidx=0\n====== End Trajectory Group ======\n"
+    (run / "trainer.log").write_text(f"my reward: 3\n{transcript}{record}{transcript}")
+    shown = text(RunFacts(run), View(), 120, 40)
+    assert "log    my reward: 3" in shown
+    assert "       WARNING 3 of 8 groups failed" in shown
+    assert "Trajectory" not in shown
     assert "[bold]损失🔥 is" in shown
     assert one_line("a\u202eb\nc\x9b31m") == "a b c 31m"
 

@@ -163,7 +163,7 @@ def test_sixty_thousand_rows_are_all_there(call: Call, file: Callable[[str], Pat
 def test_no_metrics_yet_is_said(call: Call, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("")
     for how in ([], ["--json"], ["--plot"]):
-        code, out, err = call(tmp_path, *how)
+        code, _, err = call(tmp_path, *how)
         assert (code, out) == (1, "")
         assert "no metrics yet" in err
 
@@ -308,6 +308,49 @@ def test_names_people_say(call: Call, tmp_path: Path) -> None:
     assert set(rows(call(sl, "nll", "--json")[1])[0]) == {"step", "train_mean_nll"}
 
 
+def test_the_table_can_stand_beside_time_and_cost(call: Call, tmp_path: Path) -> None:
+    rows = [{"step": i, "time/total": 61.0, "cost/step_usd": 0.25, "loss": i} for i in range(60)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, out, _ = call(tmp_path, "loss", "--x", "time", "--last", "2")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["step", "time", "loss"],
+        ["58", "0:59:59", "58"],
+        ["59", "1:01:00", "59"],
+    ]
+    assert "$15.00" in call(tmp_path, "loss", "--x", "cost")[1].splitlines()[-1]
+    code, _, err = call(tmp_path, "loss", "--x", "tokens")
+    assert code == 2
+    assert "don't tell its tokens" in err
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--x", "time", "--json"),
+        ("--x", "time", "--summary"),
+        ("--log",),
+        ("--smooth", "0.9", "--csv"),
+        ("--follow", "--plot"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    call: Call, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    code, out, err = call(make_run(tmp_path / "run", steps=3), *how)
+    assert (code, out) == (2, "")
+    assert how[0] in err
+
+
+def test_steps_that_were_written_again_are_told(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(losses(1, 2, 3, 4) + losses(5, 6))
+    for how in ((), ("--json",), ("--csv",), ("--plot",)):
+        code, _, err = call(tmp_path, *how)
+        assert code == 0
+        assert "2 steps overwritten, from step 0 on" in err
+    assert "2 steps overwritten" in call(tmp_path, "--summary")[1]
+
+
 def test_a_check_is_an_exit_code(call: Call, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=300)  # KL v2 is 0.0112 at step 240
     assert call(run, "--check", "kl < 0.05")[0] == 0
@@ -353,6 +396,26 @@ def test_following_begins_before_the_file_is_there(call: Call, tmp_path: Path) -
     steps = [row["step"] for row in rows(out)]
     assert sorted(set(steps)) == [0, 1, 2, 3]
     assert steps[-1] == 3
+
+
+def test_several_runs_are_followed_side_by_side(call: Call, tmp_path: Path) -> None:
+    one = make_run(tmp_path / "one", steps=3, state="finished")
+    other = make_run(tmp_path / "second", kind="sl", steps=2, state="running")
+    ending = threading.Timer(
+        0.6, make_run, (other,), {"kind": "sl", "steps": 4, "state": "finished"}
+    )
+    ending.start()
+    code, out, err = call(one, other, "reward", "nll", "--follow", "--json")
+    ending.join()
+    assert code == 0
+    told = [(row["run"], row["step"], len(row)) for row in rows(out)]
+    assert told[:5] == [("one", i, 3) for i in range(3)] + [("second", i, 3) for i in range(2)]
+    assert {("second", 2, 3), ("second", 3, 3)} <= set(told)
+    assert "one: no metric 'nll'" in err
+    assert "second: no metric 'reward'" in err
+    text = call(one, other, "--follow", "--last", "1")[1].splitlines()
+    assert text[0].startswith("one     step 2  ")
+    assert text[1].startswith("second  step 3  ")
 
 
 def test_a_pipe_is_read_as_dev_stdin(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +43,7 @@ def metrics(
         typer.Option("--last", min=1, help=f"The last N rows (table: {LAST_ROWS}; else all)."),
     ] = None,
     x: Annotated[
-        str, typer.Option("--x", help="x axis of --plot: step, time, tokens or cost.")
+        str, typer.Option("--x", help="x of --plot and table: step, time, tokens or cost.")
     ] = "step",
     smoothing: Annotated[
         float,
@@ -78,16 +78,21 @@ def metrics(
 
     if x not in AXES:
         raise UsageError(f"--x is one of {', '.join(AXES)}, not {x!r}")
+    draws = plot or svg is not None or html is not None
+    others = (summary, keys, diff_config, follow, check, parquet, as_json, as_csv)
+    is_table = not draws and not any(others)
+    if x != "step" and not draws and not is_table:
+        raise UsageError("--x is of --plot and of the table", hint="--json and --csv tell the step")
+    if (log or smoothing) and not draws:
+        raise UsageError("--log and --smooth are of --plot", hint="add --plot")
     sources, names = _split(words or ["-"])
     if diff_config:
         _show_differences(sources, as_json)
         return
     if follow:
-        if plot or svg or html:
+        if draws:
             raise UsageError("--follow prints rows", hint="tinker watch RUN draws as they come")
-        if len(sources) > 1:
-            raise UsageError("--follow takes one run", hint="tinker watch RUN RUN shows several")
-        _follow(sources[0], names, as_json, last)
+        _follow(sources, names, as_json, last)
         return
     for source in sources:
         source.read()
@@ -100,16 +105,16 @@ def metrics(
         console.say(f"wrote {count} rows to {parquet}")
     elif keys or summary:
         _summarise(sources, names, keys=keys, as_json=as_json)
-    elif plot or svg or html:
+    elif draws:
         _plot(sources, names, (x, smoothing, log), svg, html, show=plot)
     elif as_json or as_csv:
         from tinker_cli.runs.export import csv_lines, json_lines
 
         _write((json_lines if as_json else csv_lines)(_rows(sources, names, last)))
     else:
-        _show_table(sources, names, last or LAST_ROWS)
+        _show_table(sources, names, last or LAST_ROWS, x)
     for source in sources:
-        _say_notes(source)
+        _say_notes(source, overwritten=not summary)
 
 
 def _write(lines: Iterable[str]) -> None:
@@ -143,8 +148,14 @@ def _named(sources: list[Source]) -> list[Named]:
     return [Named(source.name, source.frame) for source in sources]
 
 
-def _say_notes(source: Source) -> None:
-    for sentence in source.reader.notes.sentences():
+def _say_notes(source: Source, *, overwritten: bool = True) -> None:
+    """What a person should know of the rows; the table of `--summary` counts steps itself."""
+    frame = source.frame
+    sentences = source.reader.notes.sentences()
+    if overwritten and frame.overwritten:
+        steps = "step" if frame.overwritten == 1 else "steps"
+        sentences.append(f"{frame.overwritten} {steps} overwritten, from step {frame.seams[0]} on")
+    for sentence in sentences:
         console.say(f"{source.name}: {sentence}")
 
 
@@ -152,14 +163,16 @@ def _delta() -> str:
     return "Δ" if console.supports_unicode() else "diff"
 
 
-def _show_table(sources: list[Source], words: list[str], last: int) -> None:
+def _show_table(sources: list[Source], words: list[str], last: int, axis: str) -> None:
     from tinker_cli.monitor.tables import rows_table, side_by_side
     from tinker_cli.runs.wanted import wanted_metrics
 
     names = wanted_metrics(sources, words)
     if len(sources) == 1:
-        _write(rows_table(sources[0].frame, names, last))
+        _write(rows_table(_named(sources)[0], names, last, axis=axis))
         return
+    if axis != "step":
+        raise UsageError("several runs stand side by side by step", hint="--x goes with --plot")
     for number, name in enumerate(names):
         console.write("") if number else None
         _write(side_by_side(_named(sources), name, last, delta=_delta()))
@@ -283,46 +296,30 @@ def _plot(
             console.say(f"wrote {target}")
 
 
-def _follow(source: Source, words: list[str], as_json: bool, last: int | None) -> None:
-    """Print rows as they come, until the run or the stream ends or a person has seen enough."""
-    from tinker_cli.runs.derived import all_keys
-    from tinker_cli.runs.export import chosen, json_line
-    from tinker_cli.runs.names import default_names, label, resolve_names
-    from tinker_cli.runs.tail import Tail
+def _follow(sources: list[Source], words: list[str], as_json: bool, last: int | None) -> None:
+    """Print rows as they come, until the runs or streams end or a person has seen enough."""
+    from tinker_cli.runs.export import json_line
+    from tinker_cli.runs.names import label
+    from tinker_cli.runs.tail import Tails
 
-    said: set[str] = set()
-
-    def choose(row: Mapping[str, float]) -> Mapping[str, float]:
-        keys = all_keys(source.frame)
-        if not words:
-            return row if as_json else chosen(row, default_names(keys))
-        wanted: list[str] = []
-        for word in words:
-            try:
-                wanted += resolve_names([word], keys)
-            except UsageError as error:  # it may come with a later row
-                if word not in said:
-                    said.add(word)
-                    console.say(f"{error.message} yet; {error.hint}")
-        return chosen(row, wanted)
-
-    tail = Tail(source.reader, choose, last=last if as_json else last or LAST_ROWS)
+    first = last if as_json else last or LAST_ROWS
+    tails = Tails(sources, words, whole=as_json, last=first, say=console.say)
+    many = len(sources) > 1
+    width = max(len(source.name) for source in sources) if many else 0
     while True:
-        ended = source.has_ended()
-        source.reader.poll()
-        if ended:
-            source.reader.settled()
-        for step, shown in tail.news():
+        for source, step, shown in tails.poll():
             if as_json:
-                console.write(json_line(step, shown))
+                console.write(json_line(step, shown, source.name if many else None))
             else:
+                head = f"{source.name:<{width}}  " if many else ""
                 numbers = "  ".join(f"{label(n)} {_short(v)}" for n, v in shown.items())
-                console.write(f"step {step}  {numbers}")
+                console.write(f"{head}step {step}  {numbers}")
         console.flush()
-        if ended:
+        if tails.ended:
             break
         time.sleep(POLL_SECONDS)
-    _say_notes(source)
+    for source in sources:
+        _say_notes(source)
 
 
 def _short(value: float) -> str:

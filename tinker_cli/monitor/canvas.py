@@ -14,9 +14,10 @@ from rich.text import Text
 
 from tinker_cli.monitor.curves import Bounds, Series, Thinned, bounds, thin, tick
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart by colour-blind people.
-COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00")
-ALARM, QUIET = "#d55e00", "bright_black"
+# blue, orange, green, purple, red: at least 3:1 against a white and against a black ground, and
+# 25 apart in CIE Lab for every kind of colour blindness (a test reckons both)
+COLOURS = ("#2f6bf3", "#e57500", "#00a96a", "#b56199", "#e1263a")
+ALARM, QUIET = COLOURS[4], "bright_black"
 LETTERS = "*o+x#"  # of curves that no colour tells apart
 MOST_DECADES = 5  # that are named on a log axis
 MARKER_EVERY = 8  # columns between two of them

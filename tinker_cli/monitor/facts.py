@@ -19,14 +19,12 @@ from tinker_cli.runs.derived import RATE, SECONDS, all_keys, along, column_of, s
 from tinker_cli.runs.describe import RUN_NAME, RunDescription, read_run_json
 from tinker_cli.runs.events import EVENTS_NAME, read_events
 from tinker_cli.runs.frame import Column
+from tinker_cli.runs.log import LogTail
 from tinker_cli.runs.metrics import MetricsReader
 from tinker_cli.runs.names import resolve_name
 from tinker_cli.runs.rollouts import SampleLine, cut_off_share, newest_sample
 from tinker_cli.runs.status import Status, effective_state, read_status
 
-LOG_NAME = "trainer.log"
-LOG_TAIL_BYTES = 4096
-LOG_LINES = 4  # kept of the log's end
 SAMPLE_SECONDS = 2.0  # between two looks at what the model said
 RECENT_STEPS = 10  # the last steps that the time left is reckoned from
 ENDED = ("finished", "stopped", "failed", "crashed")
@@ -57,7 +55,7 @@ class RunFacts:
     resumes: list[int] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
     cut_off: float | None = None  # share of the newest step's replies that max_tokens ended
-    log_lines: list[str] = field(default_factory=list)
+    log: LogTail = field(init=False)
     _marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     _columns: dict[str, Column] = field(default_factory=dict)
     _names: dict[str, str | None] = field(default_factory=dict)
@@ -68,6 +66,7 @@ class RunFacts:
 
     def __post_init__(self) -> None:
         self.reader = MetricsReader(self.run)
+        self.log = LogTail(self.run)
         self.refresh()
 
     def refresh(self) -> bool:
@@ -93,8 +92,7 @@ class RunFacts:
             steps = [row.step if row.step is not None else row.batch for row in rows]
             self.checkpoints = [step for step in steps if step is not None]
             changed = True
-        if self._touched(LOG_NAME):
-            self.log_lines, changed = self._last_log_lines(), True
+        changed |= self.log.poll()
         self.version += changed
         return self._read_samples() or changed
 
@@ -125,15 +123,6 @@ class RunFacts:
             return False
         self._marks[name] = mark
         return True
-
-    def _last_log_lines(self) -> list[str]:
-        try:
-            with (self.run / LOG_NAME).open("rb") as stream:
-                stream.seek(max(0, stream.seek(0, 2) - LOG_TAIL_BYTES))
-                lines = stream.read().decode("utf-8", "replace").split("\n")
-        except OSError:
-            return []
-        return [line.strip() for line in lines if line.strip()][-LOG_LINES:]
 
     @property
     def kind(self) -> str:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tinker_cli.errors import UsageError
 from tinker_cli.monitor.canvas import Marks
 from tinker_cli.monitor.charts import Series, chart_lines
 from tinker_cli.monitor.curves import short
-from tinker_cli.runs.derived import AXES, all_keys, along, column_of, spent
+from tinker_cli.runs.derived import all_keys, along, clock_of, column_of
 from tinker_cli.runs.frame import Frame
 from tinker_cli.runs.names import label
 from tinker_cli.runs.stats import smooth
@@ -90,16 +89,7 @@ def _chart(runs: Sequence[Curves], key: str, how: Plot) -> list[Text]:
 
 
 def _along(run: Curves, axis: str, steps: Sequence[float]) -> Sequence[float]:
-    if axis == "step":
-        return steps
-    clock = spent(run.frame, axis)
-    if clock is None:
-        others = [a for a in AXES[1:] if a != axis and spent(run.frame, a) is not None]
-        also = f"; so does --x {' and --x '.join(others)}" if others else ""
-        raise UsageError(
-            f"the rows of {run.name} don't tell its {axis}", hint=f"--x step always works{also}"
-        )
-    return along(clock, steps)
+    return steps if axis == "step" else along(clock_of(run.frame, axis, run.name), steps)
 
 
 def _marks(runs: Sequence[Curves], how: Plot) -> Marks:

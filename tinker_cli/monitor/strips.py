@@ -14,6 +14,7 @@ from tinker_cli.monitor.canvas import ALARM, COLOURS, QUIET
 from tinker_cli.monitor.facts import RunFacts
 from tinker_cli.monitor.view import View
 from tinker_cli.runs.derived import step_seconds
+from tinker_cli.runs.rollouts import SampleLine
 from tinker_cli.runs.status import duration
 
 STATES = {
@@ -49,6 +50,7 @@ PHASES = {
     ),
 }
 REST = {"rl": "other", "sl": "train"}
+ROOM_FOR_QUESTION = 40  # columns; from it on a sample is shown with what was asked
 ROOM_FOR_REPLIES = 100  # columns; from it on the length of replies is beside the time by phase
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\s]+")
@@ -122,19 +124,28 @@ def _progress(facts: RunFacts, view: View, width: int) -> Text:
 def below(facts: RunFacts, view: View, width: int, *, roomy: bool) -> list[Text]:
     """Time by phase, the newest sample, the last log line, alerts, and the keys."""
     lines = [line for line in (_phases(facts, view, width),) if line is not None]
-    for sample in facts.samples[:2]:
-        cut = " (cut off)" if sample.truncated else ""
-        line = Text.assemble((f" {sample.label:<6}", QUIET), f"{sample.reward:>6.2f}  ")
-        words = Text(one_line(sample.text))
-        words.truncate(max(width - line.cell_len - len(cut) - 2, 4), overflow="ellipsis")
-        line.append(words.plain)
-        lines.append(_cut(Text.assemble(line, (cut, COLOURS[1])), width, view))
-    for number, said in enumerate(facts.log_lines[-2:] if roomy else []):
+    lines += [_sample(sample, view, width) for sample in facts.samples[:2]]
+    for number, said in enumerate(facts.log.lines[-2:] if roomy else []):
         word = "" if number else "log"
         lines.append(_cut(Text(f" {word:<6} {one_line(said)}", style=QUIET), width, view))
     lines.append(_ends(_alert(facts, view), _last_checkpoint(facts, view), width, view))
     lines += _keys(view, width)
     return lines
+
+
+def _sample(sample: SampleLine, view: View, width: int) -> Text:
+    """Reward, question and reply; the question takes what the reply leaves, at least a third."""
+    cut = " (cut off)" if sample.truncated else ""
+    line = Text.assemble((f" {sample.label:<6}", QUIET), f"{sample.reward:>6.2f}  ")
+    room = max(width - line.cell_len - len(cut) - 2, 4)
+    question, reply, arrow = Text(one_line(sample.prompt)), Text(one_line(sample.text)), " → "
+    if question and room >= ROOM_FOR_QUESTION:
+        question.truncate(max(room // 3, room - reply.cell_len - len(arrow)), overflow="ellipsis")
+        line.append(question.plain + view.plain(arrow), style=QUIET)
+        room -= question.cell_len + len(arrow)
+    reply.truncate(room, overflow="ellipsis")
+    line.append(reply.plain)
+    return _cut(Text.assemble(line, (cut, COLOURS[1])), width, view)
 
 
 def _keys(view: View, width: int) -> list[Text]:

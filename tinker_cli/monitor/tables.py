@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from tinker_cli.monitor.plots import x_text
 from tinker_cli.monitor.strips import one_line
 from tinker_cli.runs.compare import Difference, align
-from tinker_cli.runs.derived import all_keys, column_of, value_of
+from tinker_cli.runs.derived import all_keys, along, clock_of, column_of, value_of
 from tinker_cli.runs.frame import Frame
 from tinker_cli.runs.names import label, unit
 from tinker_cli.runs.stats import Summary, better, summarise
@@ -47,6 +48,12 @@ def number(value: float | None) -> str:
     return f"{value:.4g}" if value == value else "NaN"
 
 
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
 def change(value: float | None, base: float | None) -> str:
     """How far `value` is from `base`; nothing where one of them is missing."""
     if value is None or base is None or not abs(value - base) < float("inf"):
@@ -54,9 +61,12 @@ def change(value: float | None, base: float | None) -> str:
     return f"{value - base:+.3g}"
 
 
-def rows_table(frame: Frame, keys: Sequence[str], last: int) -> list[str]:
-    """The last rows that have one of the metrics; a value that a row lacks is an empty cell."""
-    kept: list[list[str]] = []
+def rows_table(run: Named, keys: Sequence[str], last: int, *, axis: str = "step") -> list[str]:
+    """The last rows that have one of the metrics; a value that a row lacks is an empty cell.
+
+    Beside the step stands what had been spent on `axis`; UsageError where the rows don't tell.
+    """
+    frame, kept = run.frame, []
     for i in reversed(frame.order()):
         row = frame.row(frame.steps[i])
         values = [value_of(row, key) for key in keys]
@@ -64,7 +74,13 @@ def rows_table(frame: Frame, keys: Sequence[str], last: int) -> list[str]:
             kept.append([str(frame.steps[i]), *map(number, values)])
         if len(kept) == last:
             break
-    return table(["step", *map(label, keys)], kept[::-1], words=0)
+    kept.reverse()
+    if axis == "step":
+        return table(["step", *map(label, keys)], kept, words=0)
+    spent_by = along(clock_of(frame, axis, run.name), [int(cells[0]) for cells in kept])
+    for cells, value in zip(kept, spent_by, strict=True):
+        cells.insert(1, clock(value) if axis == "time" else x_text(axis)(value))
+    return table(["step", axis, *map(label, keys)], kept, words=0)
 
 
 def keys_table(frame: Frame) -> list[str]:

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
+from tinker_cli.errors import UsageError
 from tinker_cli.runs.frame import Column, Frame
 
 SECONDS, RATE = "seconds/step", "tokens/s"
@@ -120,6 +121,18 @@ def spent(frame: Frame, axis: str) -> Column | None:
             sums[step] = sums.get(step, 0.0) + value
     steps = array("q", sorted(sums))
     return Column(axis, steps, array("d", accumulate(sums[step] for step in steps)))
+
+
+def clock_of(frame: Frame, axis: str, name: str) -> Column:
+    """`spent`, or a UsageError that says which axes the rows of the run `name` tell."""
+    clock = spent(frame, axis)
+    if clock is None:
+        others = [a for a in AXES[1:] if a != axis and spent(frame, a) is not None]
+        also = f"; so does --x {' and --x '.join(others)}" if others else ""
+        raise UsageError(
+            f"the rows of {name} don't tell its {axis}", hint=f"--x step always works{also}"
+        )
+    return clock
 
 
 def along(clock: Column, steps: Sequence[float]) -> list[float]:

@@ -19,10 +19,11 @@ _ITERATION = re.compile(r"iteration_(\d+)")
 
 @dataclass(frozen=True)
 class SampleLine:
-    """One reply, for a single line: which one it is, its reward, its text."""
+    """One reply, for a single line: which one it is, its reward, what was asked, its text."""
 
     label: str
     reward: float
+    prompt: str
     text: str
     truncated: bool
 
@@ -136,7 +137,10 @@ def newest_sample(run: Path) -> list[SampleLine]:
         best = max(said, key=lambda rollout: rollout.reward)
         worst = min(said, key=lambda rollout: rollout.reward)
         chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
-        return [SampleLine(n, r.reward, r.text or "", r.truncated) for n, r in chosen]
+        return [
+            SampleLine(label, one.reward, one.prompt or "", one.text or "", one.truncated)
+            for label, one in chosen
+        ]
     return []
 
 

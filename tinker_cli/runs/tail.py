@@ -1,4 +1,4 @@
-"""The rows of a growing file, each as it comes, and again when it has changed.
+"""The rows of growing files, each as it comes, and again when it has changed.
 
 A step may be written in several rows, and anew after a resume: it is told again if what was told
 of it isn't what there is now.
@@ -7,9 +7,14 @@ of it isn't what there is now.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tinker_cli.errors import UsageError
+from tinker_cli.runs.derived import all_keys
+from tinker_cli.runs.export import chosen
 from tinker_cli.runs.metrics import MetricsReader
+from tinker_cli.runs.names import default_names, resolve_names
+from tinker_cli.runs.wanted import Source
 
 Shown = Mapping[str, float]
 
@@ -54,3 +59,60 @@ class Tail:
             if shown and self._told.get(step) != mark:
                 self._told[step] = mark
                 yield step, shown
+
+
+class Tails:
+    """Rows of several sources as they come, until each of them has ended.
+
+    `words` name what is shown of a row; without any it is what a person looks at first, or with
+    `whole` all of it. A name that is unknown yet is told once to `say`.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        words: Sequence[str],
+        *,
+        whole: bool,
+        last: int | None,
+        say: Callable[[str], None],
+    ):
+        self._words, self._whole, self._say = words, whole, say
+        self._said: set[tuple[str, str]] = set()
+        self._open = [(one, Tail(one.reader, self._chooser(one), last=last)) for one in sources]
+
+    def poll(self) -> Iterator[tuple[Source, int, Shown]]:
+        """(source, step, what is shown of it), source by source."""
+        still = []
+        for source, tail in self._open:
+            ended = source.has_ended()  # asked first: what was written before it is read yet
+            source.reader.poll()
+            if ended:
+                source.reader.settled()
+            else:
+                still.append((source, tail))
+            for step, shown in tail.news():
+                yield source, step, shown
+        self._open = still
+
+    @property
+    def ended(self) -> bool:
+        """True if no row will come any more."""
+        return not self._open
+
+    def _chooser(self, source: Source) -> Callable[[Shown], Shown]:
+        def choose(row: Shown) -> Shown:
+            if not self._words and self._whole:
+                return row
+            keys = all_keys(source.frame)
+            wanted = [] if self._words else default_names(keys)
+            for word in self._words:
+                try:
+                    wanted += resolve_names([word], keys)
+                except UsageError as error:  # it may come with a later row
+                    if (source.name, word) not in self._said:
+                        self._said.add((source.name, word))
+                        self._say(f"{source.name}: {error.message} yet; {error.hint}")
+            return chosen(row, wanted)
+
+        return choose

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
 from tinker_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, TinkerError
+from tinker_cli.runs.log import LOG_NAME
 from tinker_cli.runs.status import process_mark
 from tinker_cli.runs.stop_request import clear_stop_request
 from tinker_cli.trainer.checks import Backend, Checked, check_request
@@ -27,6 +28,7 @@ from tinker_cli.trainer.ending import explain, mend_tails, run_on_end
 from tinker_cli.trainer.hooks import (
     Hooks,
     StopRun,
+    quiet_deprecations,
     quiet_pricing,
     safe_code_diff,
 )
@@ -35,7 +37,6 @@ from tinker_cli.trainer.prepare import Prepared, prepare_run
 from tinker_cli.trainer.reachability import watch_server
 from tinker_cli.trainer.request import LaunchRequest, refusal_to_json
 
-LOG_NAME = "trainer.log"
 FAREWELL_SECONDS = 5.0  # for the SDK's own threads to close their session
 
 
@@ -135,6 +136,7 @@ class Trainer:
         self.journal.count_steps(lambda batches: total_steps(config, batches))
         if spec.is_local:
             quiet_pricing()
+        quiet_deprecations()
         safe_code_diff()
         synchronous = getattr(config, "async_config", None) is None
         hooks = Hooks(

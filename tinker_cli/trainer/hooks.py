@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
@@ -265,6 +266,11 @@ def quiet_pricing() -> None:
         from tinker_cookbook.utils import cost_estimation
 
         cost_estimation._pricing_fetched = True
+
+
+def quiet_deprecations() -> None:
+    """Keep out of the log what the SDK says of the cookbook's calls: no user can mend them."""
+    warnings.filterwarnings("ignore", "DEPRECATED: ", FutureWarning, r"tinker_cookbook\.")
 
 
 def safe_code_diff() -> None:
