@@ -43,14 +43,14 @@ def test_a_key_is_never_shown(
 def test_versions_out_of_range_are_told_with_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    versions = {"tinker": "0.9.1", "tinker-cookbook": "0.7.0", "plotext": "6.1.0"}
+    versions = {"tinker": "0.9.1", "tinker-cookbook": "0.7.0"}
     real = doctor.metadata.version
     monkeypatch.setattr(doctor.metadata, "version", lambda name: versions.get(name) or real(name))
     found = _findings(capsys)
     assert found["tinker"]["state"] == "fail"
     assert found["tinker"]["mend"] == "pip install -U 'tinker>=0.38'"
     assert found["tinker-cookbook"]["state"] == "warn"
-    assert found["plotext"]["mend"] == "pip install 'plotext<6'"
+    assert found["tinker-cookbook"]["mend"] == "pip install 'tinker-cookbook<0.7'"
 
 
 def test_a_stolen_script_is_told_and_mended(

@@ -163,7 +163,7 @@ def test_sixty_thousand_rows_are_all_there(call: Call, file: Callable[[str], Pat
 def test_no_metrics_yet_is_said(call: Call, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("")
     for how in ([], ["--json"], ["--plot"]):
-        code, _, err = call(tmp_path, *how)
+        code, out, err = call(tmp_path, *how)
         assert (code, out) == (1, "")
         assert "no metrics yet" in err
 

@@ -19,7 +19,7 @@ from tinker_cli.errors import EXIT_DONE, EXIT_FAILED, ServiceError
 
 LEAST_PYTHON = (3, 11)
 RANGES = {"tinker": (0, 38), "tinker-cookbook": (0, 5, 8), "typer": (0, 26), "rich": (13, 7)}
-TOO_NEW = {"tinker-cookbook": (0, 7), "plotext": (6,)}
+TOO_NEW = {"tinker-cookbook": (0, 7)}
 LEAST_DISK = 2 << 30  # bytes; a run's files and a few checkpoints
 LEAST_SCREEN = (80, 24)
 MODELS_SHOWN = 3
@@ -97,7 +97,7 @@ def _python() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     yield Finding("tinker-runs", "ok", __version__)
-    for name in ("tinker", "tinker-cookbook", "torch", "transformers", "typer", "rich", "plotext"):
+    for name in ("tinker", "tinker-cookbook", "torch", "transformers", "typer", "rich"):
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
