@@ -274,7 +274,7 @@ def share(pid: int, during: Callable[[], None]) -> float:
 
 
 def long_file(run: Path) -> list[bool]:
-    """A million rows: CPU of a summary and a plot, against a tenth of the file."""
+    """A million rows: CPU of a summary, a plot, and a row that is followed; and of a tenth."""
     short = run.with_name("short")
     write_run(short, 100_000, 4)
     print("\n1,000,000 rows x 4 metrics, and a tenth of it")
@@ -284,7 +284,56 @@ def long_file(run: Path) -> list[bool]:
         tenth = cost([*TINKER, "metrics", str(short), what])
         print(f"  {what:<10} {whole.cpu:.2f} s, {whole.memory:.0f} MiB; a tenth: {tenth.cpu:.2f} s")
         met.append(whole.cpu < 11 * tenth.cpu)
+    first, appended = followed(run)
+    first_short, _ = followed(short)
+    print(f"  --follow   first line {first:.2f} s, a tenth: {first_short:.2f} s, by the clock")
+    met.append(first < 11 * first_short)
+    met.append(verdict("a row that is appended is followed within", appended, 0.5, "s"))
+    drawn, percent = watched(run)
+    print(f"  watch      first frame {drawn:.2f} s by the clock")
+    met.append(verdict("watch, idle", percent, IDLE_PERCENT, "% of a core"))
     return met
+
+
+def followed(run: Path) -> tuple[float, float]:
+    """Seconds until `--follow` prints the last row there is, and then until an appended one."""
+    began = time.perf_counter()
+    argv = [*TINKER, "metrics", str(run), "reward", "--follow", "--last", "1"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        last = process.stdout.readline().split()
+        first, delays = time.perf_counter() - began, []
+        for step in range(int(last[1]) + 1, int(last[1]) + 6):
+            with (run / "metrics.jsonl").open("a") as stream:
+                stream.write(json.dumps({"step": step, "env/all/reward/total": 0.5}) + "\n")
+            began = time.perf_counter()
+            assert process.stdout.readline().split()[1] == str(step).encode()
+            delays.append(time.perf_counter() - began)
+    finally:
+        process.kill()
+        process.wait()
+    return first, max(delays)
+
+
+def watched(run: Path) -> tuple[float, float]:
+    """Seconds until the dashboard has drawn a curve, and percent of a core when it idles then."""
+    status = {"state": "running", "pid": os.getpid(), "step": 1_000_000, "total_steps": 2_000_000}
+    (run / "status.json").write_text(json.dumps({**status, "started": time.time()}))
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    began = time.perf_counter()
+    process = subprocess.Popen([*TINKER, "watch", str(run)], stdin=child, stdout=child)
+    os.close(child)
+    try:
+        listen(parent, 60.0, until=b"entropy")
+        drawn = time.perf_counter() - began
+        listen(parent, 3.0)
+        return drawn, share(process.pid, lambda: listen(parent, 10.0))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)
 
 
 if __name__ == "__main__":

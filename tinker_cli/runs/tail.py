@@ -28,8 +28,9 @@ class Tail:
     def __init__(
         self, reader: MetricsReader, choose: Callable[[Shown], Shown], *, last: int | None = None
     ):
-        reader.mark_changes()
         self.reader, self._choose, self._last = reader, choose, last
+        if last is None:  # else the first look needs no more than the end of the rows
+            reader.mark_changes()
         self._told: dict[int, int] = {}
         self._floor: float = -math.inf  # rows of lower steps were there before and are left out
         self._reread = 0
@@ -42,14 +43,17 @@ class Tail:
     def news(self) -> Iterator[tuple[int, Shown]]:
         """The same, of what the reader has read already."""
         frame = self.reader.frame
-        steps = sorted(frame.touched or ())
+        if self._last is not None:  # the first look
+            steps = [frame.steps[at] for at in frame.order()[-self._last :]]
+            self._last = None
+            self._floor = steps[0] if steps else self._floor
+            self.reader.mark_changes()
+        else:
+            steps = sorted(frame.touched or ())
+        frame.touched = set()
         if not steps:
             return
-        frame.touched = set()
-        if self._last is not None:  # the first look
-            steps, self._last = steps[-self._last :], None
-            self._floor = steps[0]
-        elif self.reader.notes.reread != self._reread:
+        if self.reader.notes.reread != self._reread:
             self._reread = self.reader.notes.reread
             self._floor = min(self._floor, steps[-1])
             steps = [step for step in steps if step >= self._floor]
