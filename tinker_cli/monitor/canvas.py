@@ -15,8 +15,8 @@ from rich.text import Text
 from tinker_cli.monitor.curves import Bounds, Series, Thinned, bounds, thin, tick
 
 # blue, orange, green, purple, red: at least 3:1 against a white and against a black ground, and
-# 25 apart in CIE Lab for every kind of colour blindness (a test reckons both)
-COLOURS = ("#2f6bf3", "#e57500", "#00a96a", "#b56199", "#e1263a")
+# 20 apart in CIE Lab for every kind of colour blindness (a test reckons both)
+COLOURS = ("#3d7bff", "#e57500", "#00a96a", "#b56199", "#e1263a")
 ALARM, QUIET = COLOURS[4], "bright_black"
 LETTERS = "*o+x#"  # of curves that no colour tells apart
 MOST_DECADES = 5  # that are named on a log axis
@@ -292,11 +292,8 @@ def _x_labels(place: _Place, x_text: Callable[[float], str], crossed: Set[int]) 
         return {place.column(left): first} if place.column(left) + len(first) <= width else {}
     ends = ((0, first), (width - len(last), last))
     found = {start: word for start, word in ends if 2 * len(word) + 2 <= width}
-    parts, free = 4 if width >= 60 else 2 if width >= 30 else 1, len(first) + 2
-    are_whole = left == int(left) and right == int(right)  # as steps are
-    for i in range(1, parts):
-        x = left + (right - left) * i / parts
-        x = float(round(x)) if are_whole or right - left >= 2 * parts else x
+    free = len(first) + 2
+    for x in _between(left, right, 4 if width >= 60 else 2 if width >= 30 else 1):
         start, word = place.column(x), x_text(x)
         fits = free <= start and start + len(word) + 2 <= width - len(last)
         is_new = word not in found.values() and word != last
@@ -304,3 +301,17 @@ def _x_labels(place: _Place, x_text: Callable[[float], str], crossed: Set[int]) 
             found[start] = word
             free = start + len(word) + 2
     return found
+
+
+def _between(left: float, right: float, parts: int) -> list[float]:
+    """Where numbers stand between the ends: of whole ones, as steps are, round ones."""
+    if left != int(left) or right != int(right):
+        return [left + (right - left) * i / parts for i in range(1, parts)]
+    least = max((right - left) / parts, 1)
+    size = 10 ** math.floor(math.log10(least))
+    every = next(size * factor for factor in (1, 2, 2.5, 5, 10) if _is_step(size * factor, least))
+    return [every * i for i in range(math.floor(left / every) + 1, math.ceil(right / every))]
+
+
+def _is_step(size: float, least: float) -> bool:
+    return size >= least and size == int(size)

@@ -51,7 +51,8 @@ class Source:
             self.reader.close()
         if not len(self.frame):
             why = "; ".join(self.reader.notes.sentences())
-            where = f"no metrics yet in {self.reader.path}"
+            is_remote = isinstance(self.reader, RemoteReader)
+            where = f"no metrics yet in {self.name if is_remote else self.reader.path}"
             raise RunFailed(f"{where}: {why}" if why else where, hint="--follow waits for them")
 
     def has_ended(self) -> bool:
