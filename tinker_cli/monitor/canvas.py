@@ -307,7 +307,7 @@ def _between(left: float, right: float, parts: int) -> list[float]:
     """Where numbers stand between the ends: of whole ones, as steps are, round ones."""
     if left != int(left) or right != int(right):
         return [left + (right - left) * i / parts for i in range(1, parts)]
-    least = max((right - left) / parts, 1)
+    least = max((right - left) / (parts + 1), 1)
     size = 10 ** math.floor(math.log10(least))
     every = next(size * factor for factor in (1, 2, 2.5, 5, 10) if _is_step(size * factor, least))
     return [every * i for i in range(math.floor(left / every) + 1, math.ceil(right / every))]

@@ -18,7 +18,7 @@ _RECORD = re.compile(
 )
 _BAR = re.compile(r"^.{0,80}?\d+%\|.{0,60}?\| \d[^\]]{0,80}\]")  # as tqdm draws it
 _TRANSCRIPT, _TRANSCRIPT_END = "====== Trajectory Group", "====== End Trajectory Group"
-_SAID_ELSEWHERE = ("Wrote metrics to ", "No checkpoints found ")
+_SAID_ELSEWHERE = ("Wrote metrics to ", "Saved checkpoints: ", "No checkpoints found ")
 
 
 class LogTail:
