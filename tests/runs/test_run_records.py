@@ -17,6 +17,7 @@ from tinker_cli.runs.describe import RunDescription, read_run_json, write_run_js
 from tinker_cli.runs.events import append_event, last_event, read_events
 from tinker_cli.runs.glance import glance
 from tinker_cli.runs.lock import acquire_lock, is_locked
+from tinker_cli.runs.paths import resolve_run, run_word
 from tinker_cli.runs.stop_request import clear_stop_request, read_stop_request, request_stop
 
 GOOD = '{"name":"000010","batch":10,"state_path":"tinker://r:train:0/weights/000010"}'
@@ -116,6 +117,19 @@ def test_stop_requests(tmp_path: Path) -> None:
     assert read_stop_request(tmp_path) == "now"
     clear_stop_request(tmp_path)
     assert read_stop_request(tmp_path) is None
+
+
+def test_the_word_for_a_run_finds_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_COOKBOOK_RUNS_DIR", str(tmp_path / "root"))
+    named, elsewhere = tmp_path / "root" / "a run", tmp_path / "other" / "a run"
+    for folder in (named, elsewhere):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert run_word(named) == "'a run'"
+    assert resolve_run("a run") == named
+    assert run_word(elsewhere) == f"'{elsewhere}'"
+    monkeypatch.chdir(tmp_path / "other")  # here the name means the other one
+    assert run_word(named) == f"'{named}'"
 
 
 def test_glance_at_a_run_of_the_cookbook_alone(tmp_path: Path) -> None:

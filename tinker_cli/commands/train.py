@@ -166,6 +166,7 @@ def _train(
 
 
 def _detached(launched: Launched, as_json: bool) -> None:
+    from tinker_cli.runs.paths import run_word
     from tinker_cli.runs.status import effective_state
     from tinker_cli.trainer.launch import end_of, wait_until_begun
 
@@ -179,10 +180,11 @@ def _detached(launched: Launched, as_json: bool) -> None:
         console.emit({**document, "step": status.step})
         return
     console.write(str(launched.run))
-    console.say(f"{state}; watch it with: tinker watch {launched.run.name}")
+    console.say(f"{state}; watch it with: tinker watch {run_word(launched.run)}")
 
 
 def _follow_to_end(run: Path, again: str, *, plain: bool, as_json: bool) -> None:
+    from tinker_cli.runs.paths import run_word
     from tinker_cli.trainer.launch import end_of, wait_until_ended
 
     with_dashboard = not plain and not as_json and console.is_terminal()
@@ -196,7 +198,7 @@ def _follow_to_end(run: Path, again: str, *, plain: bool, as_json: bool) -> None
                 _ask_stop(run, now=asked > 1)
             continue
         if how == "detached":
-            console.say(f"detached; the run goes on. tinker watch {run.name} shows it again")
+            console.say(f"detached; the run goes on. tinker watch {run_word(run)} shows it again")
             return
         if how == "interrupted" and end_of(run) is None:
             asked += 1

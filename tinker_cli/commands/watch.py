@@ -75,6 +75,7 @@ def _watch_one(run: Path) -> None:
     from tinker_cli.monitor.dashboard import watch as attach
     from tinker_cli.monitor.facts import RunFacts
     from tinker_cli.monitor.plain import follow_plain
+    from tinker_cli.runs.paths import run_word
     from tinker_cli.runs.status import END_STATES, effective_state, read_status
     from tinker_cli.runs.stop_request import request_stop
 
@@ -87,6 +88,6 @@ def _watch_one(run: Path) -> None:
         return
     how = attach(run, on_stop=lambda now: request_stop(run, now=now), until_end=not ended)
     if how != "ended" and not ended:
-        console.say(f"detached; tinker watch {run.name} shows it again")
+        console.say(f"detached; tinker watch {run_word(run)} shows it again")
     if how == "interrupted":
         raise typer.Exit(EXIT_INTERRUPTED)

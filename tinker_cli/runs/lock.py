@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tinker_cli.errors import UsageError
+from tinker_cli.runs.paths import run_word
 from tinker_cli.runs.status import REMOTE_SILENCE_SECONDS, process_mark, read_status
 
 LOCK_NAME = ".trainer.lock"
@@ -41,7 +42,7 @@ def acquire_lock(run: Path) -> RunLock:
         raise UsageError(
             f"a trainer is already at work in {run} (process {holder.get('pid', '?')}"
             f" on {holder.get('host', 'this host')})",
-            hint=f"watch it with: tinker watch {run}",
+            hint=f"watch it with: tinker watch {run_word(run)}",
         )
     holder = _holder(file)
     if _lives_elsewhere(run, holder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from tinker_cli.errors import UsageError, nearest
@@ -37,6 +38,13 @@ def _touched(run: Path) -> float:
         except OSError:
             continue
     return max(times, default=0.0)
+
+
+def run_word(run: Path) -> str:
+    """What to type for a run: its name where that names it, else its path; quoted for a shell."""
+    with_name = runs_root() / run.name
+    is_named = with_name.absolute() == run.absolute() and not Path(run.name).is_dir()
+    return shlex.quote(run.name if is_named else str(run))
 
 
 def resolve_run(name: str) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tinker_cli.errors import UsageError
 from tinker_cli.runs.describe import read_run_json
 from tinker_cli.runs.lock import is_at_work
+from tinker_cli.runs.paths import run_word
 from tinker_cli.runs.status import effective_state, read_status
 
 RUN_FILES = ("run.json", "status.json", "metrics.jsonl", "checkpoints.jsonl", "config.json")
@@ -38,7 +39,8 @@ def prepare_directory(path: Path, mode: str, *, total_steps: int | None) -> tupl
         )
     if is_at_work(path):
         raise UsageError(
-            f"a trainer is already at work in {path}", hint=f"watch it with: tinker watch {path}"
+            f"a trainer is already at work in {path}",
+            hint=f"watch it with: tinker watch {run_word(path)}",
         )
     if mode == "resume":
         _make(path)  # it is there; this says so if it can't be written
