@@ -19,19 +19,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tinker_cli.local.layers import (
+    Angles,
     Heads,
     Layer,
     LowRank,
-    Place,
     Projection,
+    Weights,
     Window,
     attention_inputs,
     compiled_decode,
     decode,
+    logits,
     pack,
-    project,
     rest,
-    rms,
 )
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
@@ -57,15 +57,6 @@ def is_served(network: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Weights:
-    """A network's weights with one adapter in them, arranged for `Decoder`."""
-
-    layers: list[Layer]
-    norm: Tensor
-    head: Projection
-
-
 class KeyValues:
     """Keys and values of many rows, by layer: (2, rows, heads, positions, head_dim), growing."""
 
@@ -73,6 +64,7 @@ class KeyValues:
         self._like = like
         self._layers = [like.new_zeros(2, 0, heads, 0, head_dim) for _ in range(layers)]
         self._window: tuple[tuple[int, int], list[Window]] = (0, 0), []
+        self._first = torch.empty(0)
 
     def ensure(self, rows: int, positions: int) -> None:
         """Make room; what is there stays."""
@@ -87,7 +79,7 @@ class KeyValues:
             new = self._like.new_zeros(2, rows, heads, positions, head_dim)
             new[:, :old_rows, :, :old_positions] = old
             self._layers[i] = new
-        self._window = (0, 0), []
+        self._window, self._first = ((0, 0), []), torch.empty(0)
 
     def window(self, rows: int, keys: int) -> list[Window]:
         """By layer, the keys and values of the first rows and positions."""
@@ -103,18 +95,19 @@ class KeyValues:
             self._window = (rows, keys), views
         return self._window[1]
 
-    def cells(self, position: Tensor) -> Tensor:
-        """Where row r's keys and values at position[r] are in a window's flat view.
+    def first_cells(self, count: int) -> Tensor:
+        """Where keys and values of position 0 of the first rows are in a window's flat view.
 
-        Row by row its keys, a head each, then its values: (rows * 2 * heads,).
+        Row by row its keys, a head each, then its values: (count, 2 * heads).
         """
-        _, rows, heads, positions, _ = self._layers[0].shape
-        device = position.device
-        row = torch.arange(len(position), device=device).view(-1, 1, 1)
-        kind = torch.arange(2, device=device).view(1, -1, 1)
-        head = torch.arange(heads, device=device).view(1, 1, -1)
-        cells = ((kind * rows + row) * heads + head) * positions + position.view(-1, 1, 1)
-        return cells.flatten()
+        if len(self._first) != count:
+            _, rows, heads, positions, _ = self._layers[0].shape
+            device = self._like.device
+            row = torch.arange(count, device=device).view(-1, 1, 1)
+            kind = torch.arange(2, device=device).view(1, -1, 1)
+            head = torch.arange(heads, device=device).view(1, 1, -1)
+            self._first = (((kind * rows + row) * heads + head) * positions).flatten(1)
+        return self._first
 
     def put(self, row: int, layer: int, kv: Tensor) -> None:
         """Set a row's keys and values from its beginning: kv (positions, 2 * heads, head_dim)."""
@@ -154,7 +147,7 @@ class Decoder:
         self._base: dict[tuple[str, ...], Projection] = {}
         self._latest: tuple[str | None, Weights] | None = None  # an adapter's digest, and with it
         self._decode = compiled_decode() if self._embed.device.type == "cpu" else decode
-        self._angles: tuple[Tensor, Tensor] | None = None
+        self._angles: Angles | None = None
 
     @property
     def bytes_per_position(self) -> int:
@@ -171,7 +164,7 @@ class Decoder:
     def _arrange(self, adapter: Any | None) -> Weights:
         layers = [self._layer(i, adapter) for i in range(self.depth)]
         head = self._projection(["lm_head"], adapter)
-        return Weights(layers, self._network.model.norm.weight, head)
+        return Weights(self._embed, layers, self._network.model.norm.weight, head)
 
     def _layer(self, index: int, adapter: Any | None) -> Layer:
         block, name = self._network.model.layers[index], f"model.layers.{index}"
@@ -238,7 +231,7 @@ class Decoder:
         count = len(hidden)
         if count % ROW_GROUP:
             hidden = F.pad(hidden, (0, 0, 0, -count % ROW_GROUP))
-        return project(weights.head, rms(hidden, weights.norm, self.heads.eps))[:count].float()
+        return logits(weights, hidden, self.heads)[:count]
 
     def prompts(
         self, weights: Weights, prompts: Sequence[Tensor]
@@ -253,12 +246,13 @@ class Decoder:
         position = torch.cat([torch.arange(n) for n in lengths]).to(device)
         padding = -len(flat) % ROW_GROUP
         flat, position = F.pad(flat, (0, padding)), F.pad(position, (0, padding))
-        cos, sin = self._rotation(position, max(lengths))
+        angles = self._rotation(max(lengths))
+        angles = Angles(angles.cos[position], angles.sin[position])
         x = self._embed[flat]
         equals = _equals(lengths, device)
         kept: list[list[Tensor]] = [[] for _ in prompts]
         for layer in weights.layers:
-            q, kv = attention_inputs(layer, x, cos, sin, self.heads)
+            q, kv = attention_inputs(layer, x, angles, self.heads)
             attended = torch.zeros_like(q)
             for each in equals:
                 attended[each.tokens] = self._attend_prompts(each, q, kv)
@@ -283,30 +277,31 @@ class Decoder:
     def step(
         self, weights: Weights, cache: KeyValues, tokens: Sequence[int], lengths: Sequence[int]
     ) -> Tensor:
-        """Feed row r its token at position lengths[r]; return the hidden states (rows, H)."""
+        """Feed row r its token at position lengths[r]; return float32 logits (rows, V)."""
         count = len(tokens)
         padding = [0] * (-count % ROW_GROUP)
         keys = -(-(max(lengths) + 1) // KEY_BLOCK) * KEY_BLOCK
         cache.ensure(count + len(padding), keys)
-        device = self._embed.device
-        token = torch.tensor([*tokens, *padding], device=device)
-        position = torch.tensor([*lengths, *padding], device=device)
-        cos, sin = self._rotation(position, max(lengths))
-        mask = torch.zeros(len(token), 1, 1, keys, dtype=self._embed.dtype, device=device)
-        hidden = torch.arange(keys, device=device) > position.view(-1, 1, 1, 1)
-        mask = mask.masked_fill_(hidden, float("-inf")).expand(-1, self.heads.keys, -1, -1)
-        place = Place(cos, sin, mask.flatten(0, 1), cache.cells(position))
-        windows = cache.window(len(token), keys)
-        return self._decode(self._embed[token], place, weights.layers, windows, self.heads)[:count]
+        rows = torch.tensor([[*tokens, *padding], [*lengths, *padding]], device=self._embed.device)
+        return self._decode(
+            rows[0],
+            rows[1],
+            self._rotation(max(lengths)),
+            cache.first_cells(rows.shape[1]),
+            weights,
+            cache.window(rows.shape[1], keys),
+            self.heads,
+        )[:count]
 
-    def _rotation(self, position: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines as `Place` has them, from a table that grows."""
-        if self._angles is None or len(self._angles[0]) <= last:
-            table = torch.arange(max(last + 1, 512) * 2, device=position.device)
+    def _rotation(self, last: int) -> Angles:
+        """A table that holds position `last`; it grows."""
+        if self._angles is None or len(self._angles.cos) <= last:
+            device = self._embed.device
+            table = torch.arange(max(last + 1, 512) * 2, device=device)
             cos, sin = self._rotary(self._embed, table.unsqueeze(0))
             left, right = sin[0].chunk(2, -1)
-            self._angles = cos[0].unsqueeze(1), torch.cat((-left, right), -1).unsqueeze(1)
-        return self._angles[0][position], self._angles[1][position]
+            self._angles = Angles(cos[0].unsqueeze(1), torch.cat((-left, right), -1).unsqueeze(1))
+        return self._angles
 
 
 def _arranged(weight: Tensor, bias: Tensor | None) -> Projection:

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from tinker_cli.local.choice import compiled_draw, exact, invert, plain_draw, truncated
 from tinker_cli.local.protocol import Completion, TargetCells
 
-BLOCK = 128  # tokens of one block of the running sum: sums of blocks first, then inside one
 STOP_LOOKBACK = 32  # tokens decoded at least to find a stop string at the end
 DRAWN_AT_ONCE = 256  # uniform numbers
 Array = np.ndarray[Any, Any]
@@ -35,6 +34,11 @@ class Decoding:
     top_p: float = 1.0
     stop_tokens: frozenset[int] = frozenset()
     stop_texts: tuple[str, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """True if tokens are drawn from the model's own distribution."""
+        return self.temperature == 1 and not self.truncates
 
     @property
     def truncates(self) -> bool:
@@ -127,17 +131,17 @@ def extend(rows: Sequence[Row], logits: Tensor, tokenizer: Any) -> list[int]:
     """Draw a token a row from logits (R, V), record it; return the indices of finished rows."""
     decodings = [row.job.decoding for row in rows]
     noise = [0.0 if d.temperature == 0 else r.next_uniform() for r, d in zip(rows, decodings)]  # noqa: B905
-    chosen, normaliser = draw(logits, decodings, noise)
-    taken = (logits.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) - normaliser).tolist()
+    chosen, logprobs = draw(logits, decodings, noise)
+    taken = logprobs.tolist()
     widest = max(row.job.topk_sample for row in rows)
-    top = logits.topk(widest, -1) if widest else None
+    top = logits.log_softmax(-1).topk(widest, -1) if widest else None
     finished = []
     for i, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
         row.tokens.append(token)
         row.logprobs.append(taken[i])
         if top is not None and (k := row.job.topk_sample):
-            scores = top.values[i, :k] - normaliser[i]
-            row.topk.append((top.indices[i, :k].cpu().numpy(), scores.cpu().numpy()))
+            found = top.indices[i, :k], top.values[i, :k]
+            row.topk.append((found[0].cpu().numpy(), found[1].cpu().numpy()))
         stopped = _stops(row, tokenizer)
         if stopped or len(row.tokens) >= row.job.decoding.max_tokens:
             row.finish(stopped)
@@ -148,65 +152,41 @@ def extend(rows: Sequence[Row], logits: Tensor, tokenizer: Any) -> list[int]:
 def draw(
     logits: Tensor, decodings: Sequence[Decoding], noise: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """Return the token drawn for each row of logits (R, V), and each row's log-normaliser (R,).
+    """Return the token drawn for each row of logits (R, V), and its log-probability (R,).
 
-    The normaliser is that of the model's own distribution, at temperature 1.
+    The log-probability is that of the model's own distribution, at temperature 1. A row's numbers
+    are the same whatever the other rows ask for.
     """
-    weights = logits.softmax(-1)  # (R, V)
-    # The greatest probability is exp(greatest logit - normaliser).
-    normaliser = logits.amax(-1) - weights.amax(-1).log()
-    if any(d.temperature not in (0.0, 1.0) for d in decodings):
-        heat = torch.tensor([d.temperature or 1.0 for d in decodings], device=logits.device)
-        weights = (logits / heat.unsqueeze(-1)).softmax(-1)
+    device = logits.device
+    uniform = torch.tensor(noise, dtype=exact(device), device=device)
+    if all(d.is_plain for d in decodings):
+        plain = compiled_draw() if device.type == "cpu" else plain_draw
+        return plain(logits, uniform)
+    own = logits.softmax(-1)  # (R, V)
+    heat = torch.tensor([d.temperature or 1.0 for d in decodings], device=device)
+    is_hot = heat != 1
+    weights = torch.where(is_hot.unsqueeze(-1), (logits / heat.unsqueeze(-1)).softmax(-1), own)
     if any(d.truncates for d in decodings):
-        picked = [i for i, d in enumerate(decodings) if d.truncates]
-        index = torch.tensor(picked, device=logits.device)
-        weights = weights.index_copy(
-            0, index, _truncated(weights[index], [decodings[i] for i in picked])
-        )
-    drawn = _invert(weights, noise)
-    if any(d.temperature == 0 for d in decodings):
-        greedy = torch.tensor([d.temperature == 0 for d in decodings], device=logits.device)
-        drawn = torch.where(greedy, logits.argmax(-1), drawn)
-    return drawn, normaliser
-
-
-def _invert(weights: Tensor, noise: Sequence[float]) -> Tensor:
-    """The index where the running sum of each row of weights (R, V) reaches its share of noise."""
-    rows, size = weights.shape
-    if size % BLOCK:
-        weights = F.pad(weights, (0, -size % BLOCK))
-    blocks = weights.view(rows, -1, BLOCK)
-    double = torch.float64 if weights.device.type != "mps" else torch.float32
-    sums = blocks.sum(-1).to(double).cumsum(-1)  # (R, V / BLOCK)
-    share = torch.tensor(noise, dtype=double, device=weights.device) * sums[:, -1]
-    block = _first_above(sums, share)
-    before = sums.gather(-1, (block - 1).clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    before = torch.where(block > 0, before, torch.zeros_like(before))
-    inside = blocks[torch.arange(rows, device=weights.device), block].to(double).cumsum(-1)
-    return block * BLOCK + _first_above(inside, share - before)
-
-
-def _first_above(sums: Tensor, share: Tensor) -> Tensor:
-    """First index whose running sum exceeds `share`; never one that adds nothing."""
-    found = (sums <= share.unsqueeze(-1)).sum(-1)
-    last = (sums < sums[:, -1:]).sum(-1)
-    return torch.minimum(found, last)
+        weights = _truncated(weights, decodings)
+    drawn = invert(weights, uniform)
+    greedy = torch.tensor([d.temperature == 0 for d in decodings], device=device)
+    drawn = torch.where(greedy, logits.argmax(-1), drawn)
+    at = drawn.unsqueeze(-1)
+    # What heat brings up may be too small to be a float: its logarithm is had without it.
+    low = logits.gather(-1, at).squeeze(-1) - logits.logsumexp(-1)
+    return drawn, torch.where(is_hot, low, own.gather(-1, at).squeeze(-1).log())
 
 
 def _truncated(weights: Tensor, decodings: Sequence[Decoding]) -> Tensor:
-    """Keep each row's top_k tokens, then the smallest set whose probability reaches top_p."""
-    ordered, order = weights.sort(-1, descending=True)
+    picked = [i for i, d in enumerate(decodings) if d.truncates]
     size, device = weights.shape[-1], weights.device
-    rank = torch.arange(size, device=device).unsqueeze(0)
-    top_k = torch.tensor([d.top_k if d.top_k > 0 else size for d in decodings], device=device)
-    top_p = torch.tensor([d.top_p for d in decodings], device=device)
-    ordered = ordered.masked_fill(rank >= top_k.unsqueeze(-1), 0.0)
-    running = ordered.double().cumsum(-1) if device.type != "mps" else ordered.cumsum(-1)
-    before = (running - ordered) / running[:, -1:]
-    # top_p of 1 cuts nothing, even where rounding has the running sum reach 1 early.
-    cut = (before >= top_p.unsqueeze(-1)) & (top_p < 1).unsqueeze(-1)
-    return torch.zeros_like(weights).scatter(-1, order, ordered.masked_fill(cut, 0.0))
+    index = torch.tensor(picked, device=device)
+    top_k = [decodings[i].top_k if decodings[i].top_k > 0 else size for i in picked]
+    top_p = [decodings[i].top_p for i in picked]
+    kept = truncated(
+        weights[index], torch.tensor(top_k, device=device), torch.tensor(top_p, device=device)
+    )
+    return weights.index_copy(0, index, kept)
 
 
 def _stops(row: Row, tokenizer: Any) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from tinker_cli.local.decoder import KEY_BLOCK, PROMPT_TOKENS_AT_ONCE, Weights
+from tinker_cli.local.decoder import KEY_BLOCK, PROMPT_TOKENS_AT_ONCE
 from tinker_cli.local.drawing import Row, SampleJob, extend
+from tinker_cli.local.layers import Weights
 from tinker_cli.local.lora import BaseModel
 from tinker_cli.local.scoring import score_prompt
 
@@ -96,8 +97,7 @@ class Lane:
                 return []
             tokens = [row.tokens[-1] for row in self.rows]
             lengths = [row.length - 1 for row in self.rows]
-            hidden = self.decoder.step(self.weights, self.cache, tokens, lengths)
-            logits = self.decoder.logits(self.weights, hidden)
+            logits = self.decoder.step(self.weights, self.cache, tokens, lengths)
             done = extend(self.rows, logits, self.model.tokenizer)
             finished = [self.rows[i].job for i in done]
             self._drop(done)

@@ -59,6 +59,22 @@ class Heads(NamedTuple):
     eps: float
 
 
+class Weights(NamedTuple):
+    """A network's weights with one adapter in them."""
+
+    embed: Tensor  # (V, H)
+    layers: list[Layer]
+    norm: Tensor
+    head: Projection
+
+
+class Angles(NamedTuple):
+    """Of every position up to some, (positions, 1, head_dim)."""
+
+    cos: Tensor
+    sin: Tensor  # its left half negated
+
+
 class Window(NamedTuple):
     """Views of one layer's keys and values."""
 
@@ -70,22 +86,52 @@ class Window(NamedTuple):
 class Place(NamedTuple):
     """Where the rows of a step stand."""
 
-    cos: Tensor  # (rows, 1, head_dim)
-    sin: Tensor  # the same, its left half negated
+    angles: Angles  # of the rows
     mask: Tensor  # (rows * key heads, 1, keys): 0 where a row may look, else minus infinity
     cells: Tensor  # (rows * 2 * key heads,): where new keys and values go in a window's flat view
 
 
 def decode(
-    x: Tensor, place: Place, layers: list[Layer], windows: list[Window], heads: Heads
+    token: Tensor,
+    position: Tensor,
+    angles: Angles,
+    first_cells: Tensor,
+    weights: Weights,
+    windows: list[Window],
+    heads: Heads,
 ) -> Tensor:
-    """Run one position a row, x (rows, H), through all layers; its keys and values are kept."""
-    for i in range(len(layers)):
-        layer, window = layers[i], windows[i]
-        q, kv = attention_inputs(layer, x, place.cos, place.sin, heads)
+    """Logits (rows, V) after a token a row (rows,) at its position; keys and values are kept.
+
+    `first_cells` (rows, 2 * key heads) is where keys and values of position 0 are in a window.
+    """
+    x = weights.embed.index_select(0, token)
+    place = places(position, angles, first_cells, windows[0].k.size(2), x.dtype)
+    for i in range(len(weights.layers)):
+        layer, window = weights.layers[i], windows[i]
+        q, kv = attention_inputs(layer, x, place.angles, heads)
         window.flat.index_copy_(0, place.cells, kv.reshape(-1, heads.size))
         x = rest(layer, x, attend(q, window, place.mask, heads), heads.eps)
-    return x
+    return logits(weights, x, heads)
+
+
+def logits(weights: Weights, x: Tensor, heads: Heads) -> Tensor:
+    """Last hidden states (rows, H) -> float32 logits (rows, V)."""
+    return project(weights.head, rms(x, weights.norm, heads.eps)).float()
+
+
+def places(
+    position: Tensor, angles: Angles, first_cells: Tensor, keys: int, dtype: torch.dtype
+) -> Place:
+    """What the layers need to know of each row's position."""
+    heads = first_cells.size(1) // 2
+    by_head = position.unsqueeze(1).expand(-1, heads).reshape(-1, 1, 1)
+    hidden = torch.arange(keys, device=position.device) > by_head
+    mask = torch.zeros(hidden.size(), dtype=dtype, device=position.device)
+    return Place(
+        Angles(angles.cos.index_select(0, position), angles.sin.index_select(0, position)),
+        mask.masked_fill_(hidden, float("-inf")),
+        (first_cells + position.unsqueeze(1)).flatten(),
+    )
 
 
 def attend(q: Tensor, window: Window, mask: Tensor, heads: Heads) -> Tensor:
@@ -97,7 +143,7 @@ def attend(q: Tensor, window: Window, mask: Tensor, heads: Heads) -> Tensor:
 
 
 def attention_inputs(
-    layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, heads: Heads
+    layer: Layer, x: Tensor, angles: Angles, heads: Heads
 ) -> tuple[Tensor, Tensor]:
     """Queries (rows, heads, head_dim); keys and values (rows, 2 * key heads, head_dim).
 
@@ -109,7 +155,7 @@ def attention_inputs(
     if qk_norm is not None:
         qk.copy_(rms(qk, qk_norm, heads.eps))
     turned = qk.roll(heads.size // 2, -1)
-    qk.mul_(cos).addcmul_(turned, sin)
+    qk.mul_(angles.cos).addcmul_(turned, angles.sin)
     return joint[:, : heads.queries], joint[:, heads.queries :]
 
 
@@ -154,7 +200,7 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 @functools.cache
-def compiled_decode() -> Callable[[Tensor, Place, list[Layer], list[Window], Heads], Tensor]:
+def compiled_decode() -> Callable[..., Tensor]:
     """`decode`, compiled if this torch can."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
