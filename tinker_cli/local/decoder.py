@@ -58,7 +58,12 @@ def is_served(network: Any) -> bool:
 
 
 class KeyValues:
-    """Keys and values of many rows, by layer: (2, rows, heads, positions, head_dim), growing."""
+    """Keys and values of many rows, by layer: (2, rows, heads, positions, head_dim), growing.
+
+    A window is as long as the memory behind it, unless that is far too long: products of short
+    matrices that follow one another in memory are two to three times as fast as those of matrices
+    with gaps between them, which is more than the positions cost that no row has reached yet.
+    """
 
     def __init__(self, layers: int, heads: int, head_dim: int, like: Tensor):
         self._like = like
@@ -72,8 +77,8 @@ class KeyValues:
         if rows <= old_rows and positions <= old_positions:
             return
         rows = max(old_rows, -(-rows // ROW_GROUP) * ROW_GROUP)
-        if positions > old_positions:  # half as much again, so that growth is seldom
-            positions = max(positions, old_positions * 3 // 2)
+        if positions > old_positions > 0:
+            positions = max(positions, old_positions + _growth(old_positions))
         positions = -(-max(positions, old_positions) // KEY_BLOCK) * KEY_BLOCK
         for i, old in enumerate(self._layers):
             new = self._like.new_zeros(2, rows, heads, positions, head_dim)
@@ -82,7 +87,9 @@ class KeyValues:
         self._window, self._first = ((0, 0), []), torch.empty(0)
 
     def window(self, rows: int, keys: int) -> list[Window]:
-        """By layer, the keys and values of the first rows and positions."""
+        """By layer, the keys and values of the first rows and, at least, positions."""
+        there = self._layers[0].shape[3]
+        keys = there if there < 2 * keys else keys
         if self._window[0] != (rows, keys):
             views = [
                 Window(
@@ -118,6 +125,15 @@ class KeyValues:
         """Copy a row's keys and values to another row."""
         for both in self._layers:
             both[:, target, :, :length] = both[:, source, :, :length]
+
+
+def _growth(positions: int) -> int:
+    """By how many positions a cache grows.
+
+    A copy costs about what four steps read, and in the mean a step reads half of the growth in
+    vain: the sum, growth / (2 positions) + 4 / growth, is least at sqrt(8 positions).
+    """
+    return int((8 * positions) ** 0.5)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tinker_cli.local.faults import NotFound
+from tinker_cli.local.ids import new_id
 
 KEPT_FUTURES = 20_000
 KEPT_BYTES = 512 << 20
@@ -88,7 +88,7 @@ class Futures:
 
     def new(self, operation: str) -> Future:
         """A future without an answer."""
-        future = Future(uuid.uuid4().hex, operation)
+        future = Future(new_id(), operation)
         with self._lock:
             self._all[future.id] = future
             if len(self._all) > 4 * self._kept:

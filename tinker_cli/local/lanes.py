@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import torch
 
-from tinker_cli.local.decoder import KEY_BLOCK, PROMPT_TOKENS_AT_ONCE
+from tinker_cli.local.decoder import PROMPT_TOKENS_AT_ONCE
 from tinker_cli.local.drawing import Row, SampleJob, extend
 from tinker_cli.local.layers import Weights
 from tinker_cli.local.lora import BaseModel
 from tinker_cli.local.scoring import score_prompt
+
+TURN_SECONDS, TURN_WITH_NEWS_SECONDS = 0.2, 0.02
+FIRST_TOKENS = 64  # for which a row has room before its cache grows
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,24 @@ class Share:
 
     job: SampleJob
     indices: range
+
+
+class Turn:
+    """For how long lanes decode before they wait for one another.
+
+    Waiting costs each a part of a step, so that a turn is long; but what a lane has finished is
+    handed out after a short one, and whoever comes for the engine ends it at once.
+    """
+
+    def __init__(self, is_awaited: Callable[[], bool]):
+        self._is_awaited, self._started = is_awaited, time.perf_counter()
+        self.has_news = False  # a row is finished
+
+    def is_over(self) -> bool:
+        """True if the lanes are to come together."""
+        took = time.perf_counter() - self._started
+        most = TURN_WITH_NEWS_SECONDS if self.has_news else TURN_SECONDS
+        return took >= most or self._is_awaited()
 
 
 class Lane:
@@ -66,8 +87,7 @@ class Lane:
         staying = [i for i in range(len(rows)) if i not in done]
         start = len(self.rows)
         if staying:
-            longest = max(len(rows[i].job.prompt) for i in staying) + 1
-            self.cache.ensure(start + len(staying), -(-longest // KEY_BLOCK) * KEY_BLOCK)
+            self.cache.ensure(start + len(staying), max(_room(rows[i].job) for i in staying))
         for offset, i in enumerate(staying):
             for layer, kv in enumerate(kept[picked[i]]):
                 self.cache.put(start + offset, layer, kv)
@@ -82,12 +102,13 @@ class Lane:
                 self.model.vocab_size,
             )
 
-    def steps(self, seconds: float, is_awaited: Callable[[], bool]) -> list[SampleJob]:
-        """Step for about so long, at least once; return the jobs of the rows that finished."""
+    def steps(self, turn: Turn) -> list[SampleJob]:
+        """Step to the turn's end, at least once; return the jobs of the rows that finished."""
         finished = self._step()
-        end = time.perf_counter() + seconds
-        while self.rows and time.perf_counter() < end and not is_awaited():
+        turn.has_news |= bool(finished)
+        while self.rows and not turn.is_over():
             finished += self._step()
+            turn.has_news |= bool(finished)
         return finished
 
     def _step(self) -> list[SampleJob]:
@@ -111,6 +132,11 @@ class Lane:
                 self.cache.move(last, index, self.rows[last].length)
                 self.rows[index] = self.rows[last]
             self.rows.pop()
+
+
+def _room(job: SampleJob) -> int:
+    """Positions that a row gets at first."""
+    return len(job.prompt) + min(job.decoding.max_tokens, FIRST_TOKENS)
 
 
 def _groups(by_prompt: list[list[Share]]) -> list[list[list[Share]]]:

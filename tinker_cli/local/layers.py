@@ -191,12 +191,9 @@ def project(layers: Projection, x: Tensor) -> Tensor:
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMS norm over the last dimension, in float32 as the networks have it."""
-    width = [x.size(-1)]
-    if x.dtype != torch.float32:
-        return weight * torch.rms_norm(x.float(), width, None, eps).to(x.dtype)
-    if weight.dim() == 1:
-        return torch.rms_norm(x, width, weight, eps)
-    return torch.rms_norm(x, width, None, eps).mul_(weight)
+    wide = x.float()
+    scale = (wide * wide).sum([-1], keepdim=True).div_(float(x.size(-1))).add_(eps).rsqrt_()
+    return (wide * scale).to(x.dtype).mul_(weight)
 
 
 @functools.cache

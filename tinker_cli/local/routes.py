@@ -37,8 +37,10 @@ class Routes:
         self.started = time.monotonic()
 
     def table(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of every route."""
+        """Method, path and handler of every route, those of every sample first."""
         posts: dict[str, Handler] = {
+            "asample": self.asample,
+            "retrieve_future": self.retrieve_future,
             "client/config": self.empty,
             "client/dynamic_config": self.empty,
             "create_session": self.create_session,
@@ -56,8 +58,6 @@ class Routes:
             "load_weights": self.load_weights,
             "create_sampling_session": self.create_sampling_session,
             "join_sampling_session": self.join_sampling_session,
-            "asample": self.asample,
-            "retrieve_future": self.retrieve_future,
             "cancel_future": self.cancel_future,
         }
         gets: dict[str, Handler] = {

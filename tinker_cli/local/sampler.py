@@ -16,12 +16,11 @@ import torch
 
 from tinker_cli.local.drawing import Decoding, Row, SampleJob, Scoring
 from tinker_cli.local.faults import ClientFault
-from tinker_cli.local.lanes import Lane, Share
+from tinker_cli.local.lanes import Lane, Share, Turn
 from tinker_cli.local.lora import Adapter, BaseModel
 
 LANE_ROWS = 8  # rows that make another lane worth its while
 LARGE_LANE_ROWS = 32  # and for a model whose weights each lane reads from memory
-TURN_SECONDS = 0.02  # for which a lane decodes before it waits for the others
 MAX_ROWS = 256  # rows of one batch; above it a CPU gains nothing
 CACHE_BYTES = 4 << 30  # keys and values of one batch at most, if all rows grow to their end
 Array = np.ndarray[Any, Any]
@@ -85,10 +84,8 @@ class Batch:
 
     def step(self, is_awaited: Callable[[], bool]) -> list[SampleJob]:
         """Draw tokens for every row, for a turn's time; return the jobs that this finished."""
-        busy = [lane for lane in self.lanes if lane.rows]
-        return self._each(
-            [functools.partial(lane.steps, TURN_SECONDS, is_awaited) for lane in busy]
-        )
+        busy, turn = [lane for lane in self.lanes if lane.rows], Turn(is_awaited)
+        return self._each([functools.partial(lane.steps, turn) for lane in busy])
 
     def _each(self, works: Sequence[Callable[[], list[SampleJob]]]) -> list[SampleJob]:
         """Run the lanes' work at once; return the jobs of which no row is left."""

@@ -8,7 +8,6 @@ matter and a resumed run draws what an uninterrupted one would. Knows no HTTP.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from tinker_cli.local import protocol
 from tinker_cli.local.drawing import SampleJob, Scoring
 from tinker_cli.local.faults import ClientFault
 from tinker_cli.local.futures import Future
+from tinker_cli.local.ids import new_id
 from tinker_cli.local.lora import BaseModel
 from tinker_cli.local.sampler import MAX_ROWS, checked_job
 from tinker_cli.local.scheduler import Sampling
@@ -60,7 +60,7 @@ class Samples:
         count = body.get("num_samples", 1)
         if not isinstance(count, int) or isinstance(count, bool):
             raise ClientFault(f"num_samples must be a whole number, not {count!r}")
-        ids = [uuid.uuid4().hex for _ in range(min(max(count, 0), MAX_ROWS))]
+        ids = [new_id() for _ in range(min(max(count, 0), MAX_ROWS))]
         try:
             job = self._job(sampler, body, count)
         except ClientFault as fault:
