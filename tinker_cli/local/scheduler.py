@@ -28,6 +28,7 @@ log = logging.getLogger("tinker_cli.local")
 GATHER_SECONDS = 0.004  # without a new request, and a burst of them is over
 GATHER_LIMIT_SECONDS = 0.2
 BATCHES = 8  # sets of weights that decode in turn; the requests of others wait
+SHARED_TURN_SECONDS = 0.02  # of a batch beside others
 REMEMBERED_NUMBERS = 512  # of a model's sequence, for operations that are sent again
 Compute = Callable[[], Result]
 
@@ -203,7 +204,7 @@ class Scheduler:
         if self._arrived:
             self._gather()
         for key, decoding in list(self._decoding.items()):
-            step = functools.partial(decoding.batch.step, self._is_awaited)
+            step = functools.partial(decoding.batch.step, self._end_of_turn())
             self._guarded(key, decoding, step)
         return time.perf_counter() - started
 
@@ -222,6 +223,13 @@ class Scheduler:
             time.sleep(GATHER_SECONDS)
             if len(self._arrived) <= left:
                 return
+
+    def _end_of_turn(self) -> Callable[[], bool]:
+        """What tells a batch that another, or anything else, waits for its turn."""
+        if len(self._decoding) == 1:
+            return self._is_awaited
+        end = time.perf_counter() + SHARED_TURN_SECONDS
+        return lambda: time.perf_counter() >= end or self._is_awaited()
 
     def _is_awaited(self) -> bool:
         """True if anything has come for the worker."""
