@@ -5,10 +5,6 @@ Each row's answer depends on that row alone. Like `layers`, this is written in t
 that TorchScript compiles. Knows tensors only.
 """
 
-import functools
-import warnings
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -62,14 +58,3 @@ def truncated(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 def exact(device: torch.device) -> torch.dtype:
     """The widest float of a device."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-@functools.cache
-def compiled_draw() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """`plain_draw`, compiled if this torch can."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return torch.jit.script(plain_draw)
-        except (AttributeError, RuntimeError):
-            return plain_draw

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tinker_cli.local.compiled import compiled
 from tinker_cli.local.layers import (
     Angles,
     Heads,
@@ -27,7 +28,6 @@ from tinker_cli.local.layers import (
     Weights,
     Window,
     attention_inputs,
-    compiled_decode,
     decode,
     logits,
     pack,
@@ -162,7 +162,7 @@ class Decoder:
         self._folds, self._packs = numbers <= FOLD_NUMBERS, numbers <= PACK_NUMBERS
         self._base: dict[tuple[str, ...], Projection] = {}
         self._latest: tuple[str | None, Weights] | None = None  # an adapter's digest, and with it
-        self._decode = compiled_decode() if self._embed.device.type == "cpu" else decode
+        self._decode = compiled(decode) if self._embed.device.type == "cpu" else decode
         self._angles: Angles | None = None
 
     @property

@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tinker_cli.local.choice import compiled_draw, exact, invert, plain_draw, truncated
+from tinker_cli.local.choice import exact, invert, plain_draw, truncated
+from tinker_cli.local.compiled import compiled
 from tinker_cli.local.protocol import Completion, TargetCells
 
 STOP_LOOKBACK = 32  # tokens decoded at least to find a stop string at the end
 DRAWN_AT_ONCE = 256  # uniform numbers
 Array = np.ndarray[Any, Any]
+_COMPILED_DRAW = compiled(plain_draw)  # here, since lanes that draw are threads
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def draw(
     device = logits.device
     uniform = torch.tensor(noise, dtype=exact(device), device=device)
     if all(d.is_plain for d in decodings):
-        plain = compiled_draw() if device.type == "cpu" else plain_draw
+        plain = _COMPILED_DRAW if device.type == "cpu" else plain_draw
         return plain(logits, uniform)
     own = logits.softmax(-1)  # (R, V)
     heat = torch.tensor([d.temperature or 1.0 for d in decodings], device=device)

@@ -9,8 +9,6 @@ Knows tensors only.
 """
 
 import functools
-import warnings
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -194,17 +192,6 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
     scale = (wide * wide).sum([-1], keepdim=True).div_(float(x.size(-1))).add_(eps).rsqrt_()
     return (wide * scale).to(x.dtype).mul_(weight)
-
-
-@functools.cache
-def compiled_decode() -> Callable[..., Tensor]:
-    """`decode`, compiled if this torch can."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return torch.jit.script(decode)
-        except (AttributeError, RuntimeError):
-            return decode
 
 
 def pack(weight: Tensor) -> Tensor | None:
