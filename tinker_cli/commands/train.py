@@ -30,7 +30,11 @@ saves a checkpoint; a second Ctrl-C ends at once.
 --dry-run {"kind", "model", "renderer", "steps", "batches", "examples", ...}."""
 
 app = typer.Typer(
-    help="Check a spec, launch its run, and show it: sl (supervised) or rl (reinforcement).",
+    help=(
+        "Check a spec, launch its run, and show it: sl (supervised) or rl (reinforcement).\n\n"
+        "\b\ntinker train rl spec.yaml --dry-run\n"
+        "tinker train sl chat.yaml learning_rate=2e-4 --detach"
+    ),
     epilog=EPILOG,
     rich_markup_mode=None,
     add_completion=False,
