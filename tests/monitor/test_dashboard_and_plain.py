@@ -268,7 +268,7 @@ def test_q_leaves_the_screen_and_puts_the_terminal_back(tmp_path: Path) -> None:
         shown = read_until(terminal, b"\x1b[?2026l")
         assert b"\x1b[?1049h" in shown
         os.write(terminal, b"q")
-        rest = read_until(terminal, b"detached; tinker watch run shows it again")
+        rest = read_until(terminal, f"detached; tinker watch {run} shows it again".encode())
         assert b"\x1b[?25h" in rest
         assert b"\x1b[?1049l" in rest
 
